@@ -360,6 +360,9 @@ pub enum FromWorker {
 pub struct Finished {
     /// What happened.
     pub end: AttemptEnd,
+    /// The worker had signalled the tree on the daemon's behalf (`Terminate`, `Kill`) before the main process
+    /// ended. When it had not, the end is the tool's own, whatever cause the daemon has on record.
+    pub signalled: bool,
     /// A limit for which the worker itself killed the tool, with the value that was set.
     pub killed_for: Option<(LimitName, u64)>,
     /// Limits that were touched.
