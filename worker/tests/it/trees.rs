@@ -153,28 +153,36 @@ fn orphans_of_a_running_tool_are_reaped_while_it_runs() {
 }
 
 #[test]
-fn a_namespace_that_cannot_be_had_is_said_and_the_tool_runs_without() {
-    let mut spawner = Spawner::with(None, None, |command| {
-        // A user namespace limit of zero cannot be set for one process, but this uid has no right to make one
-        // without a user namespace, and an rlimit keeps even that away.
-        std::os::unix::process::CommandExt::uid(command, 65_534);
-        std::os::unix::process::CommandExt::gid(command, 65_534);
-    });
+fn an_ordinary_users_trees_are_killed_and_listed_too() {
     if !nix::unistd::geteuid().is_root() {
         crate::driver::skipped("root, to become somebody else");
         return;
     }
-    let run = spawner.run_in(Cage::Namespace, script("echo $$"));
-    let layers = run.finished().layers.as_ref().expect("started");
-    let layer = layers.layers.iter().find(|layer| layer.name == "pid_namespace").expect("told");
-    match layer.state {
-        LayerState::Enforced => {
-            assert_eq!(layers.containment, Containment::PidNamespace);
-            assert_eq!(run.text(), "2\n", "the tool is not PID 1");
-        }
-        LayerState::Unavailable => {
-            assert_eq!(layers.containment, Containment::Weak);
-            assert!(layer.detail.as_ref().is_some_and(|why| why.contains('E')), "{layer:?}");
+    let mut spawner = Spawner::with(None, None, |command| {
+        std::os::unix::process::CommandExt::uid(command, 65_534);
+        std::os::unix::process::CommandExt::gid(command, 65_534);
+    });
+    for cage in [Cage::Weak, Cage::Namespace] {
+        let job = script(&format!("{ESCAPING} id -u; sleep 300 & echo $$"));
+        let mark = mark(&job);
+        let run = spawner.run_in(cage, job);
+        assert_eq!(marked(&mark), [], "{cage:?}");
+        let finished = run.finished();
+        assert!(finished.proven_gone && finished.stdout_open_after_exit);
+        assert!(finished.leftovers.iter().any(|left| left.comm == "sleep"), "{:?}", finished.leftovers);
+        let layers = finished.layers.as_ref().expect("started");
+        let layer = layers.layers.iter().find(|layer| layer.name == "pid_namespace");
+        match layer.map(|layer| layer.state) {
+            None => assert_eq!((cage, layers.containment), (Cage::Weak, Containment::Weak)),
+            // A user namespace that is asked for and refused is said, and the tool runs without.
+            Some(LayerState::Unavailable) => {
+                assert_eq!(layers.containment, Containment::Weak);
+                assert!(layer.is_some_and(|layer| layer.detail.is_some()));
+            }
+            Some(LayerState::Enforced) => {
+                assert_eq!(layers.containment, Containment::PidNamespace);
+                assert_eq!(run.text(), "65534\n2\n", "the ids are kept, and the tool is not PID 1");
+            }
         }
     }
 }
