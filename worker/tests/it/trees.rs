@@ -53,7 +53,7 @@ fn a_kill_takes_the_whole_tree_however_often_it_is_tried() {
             worker.send(&ToWorker::Kill);
             let run = worker.finish();
             let finished = run.finished();
-            assert!(asked.elapsed() < Duration::from_millis(1500), "{:?} in {cage:?}", asked.elapsed());
+            assert!(asked.elapsed() < Duration::from_secs(5), "{:?} in {cage:?}", asked.elapsed());
             assert_eq!(marked(&mark), [], "{cage:?}");
             assert_eq!(finished.end, AttemptEnd::Ended(WaitStatus::Signaled(libc::SIGKILL)));
             assert!(finished.signalled && finished.proven_gone && finished.leftovers.is_empty());
@@ -108,13 +108,14 @@ fn a_background_process_that_holds_a_pipe_ends_in_time_and_is_listed() {
         let begun = Instant::now();
         let run = spawner.run_in(cage, script("echo A; sleep 300 & echo B"));
         let finished = run.finished();
-        assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
+        // The window is 200 ms; a loaded machine gets more, and none waits for the sleeper.
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
         assert_eq!(run.text(), "A\nB\n");
         assert_eq!(finished.end, AttemptEnd::Ended(WaitStatus::Exited(0)));
         assert!(finished.stdout_open_after_exit && finished.proven_gone);
         let names: Vec<_> = finished.leftovers.iter().map(|left| left.comm.as_str()).collect();
         assert_eq!(names, ["sleep"], "{cage:?}");
-        assert!(finished.duration_us < 200_000, "the main process ended at once");
+        assert!(Duration::from_micros(finished.duration_us) < begun.elapsed() - Duration::from_millis(200));
     });
 }
 
