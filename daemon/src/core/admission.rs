@@ -186,7 +186,7 @@ fn environment(
         Some((_, old)) => value.clone_into(old),
         None => env.push((name.to_owned(), value.to_owned())),
     };
-    let inherited = around.env_inherit.iter().chain(&tool.env_inherit);
+    let inherited = around.env_inherit.iter().chain(&tool.env.inherit);
     for name in inherited {
         if let Some((_, value)) = around.daemon_env.iter().find(|(known, _)| known == name) {
             set(name, value);
@@ -199,7 +199,7 @@ fn environment(
     for (name, value) in [("TERM", "dumb"), ("GIT_TERMINAL_PROMPT", "0"), ("DEBIAN_FRONTEND", "noninteractive")] {
         set(name, value);
     }
-    for (name, value) in session.env.iter().chain(&tool.env_set) {
+    for (name, value) in session.env.iter().chain(&tool.env.set) {
         set(name, value);
     }
     set("TOOLCELL_CALL_UID", &call_uid.to_string());

@@ -17,10 +17,10 @@ use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 use toolcell_protocol::call::{Blob, Stream};
-use toolcell_protocol::client_api::{ClientHello, ClientMessage, DaemonHello, DaemonMessage, Request};
+use toolcell_protocol::client_api::{ClientHello, ClientMessage, DaemonHello, DaemonMessage};
 use toolcell_protocol::codec;
 use toolcell_protocol::frame::FrameBuffer;
 use toolcell_protocol::id::CallUid;
@@ -60,7 +60,11 @@ enum Outgoing {
     /// A whole frame.
     Frame(Vec<u8>),
     /// A frame in two parts; the permit comes back when it is written.
-    Chunk(Vec<u8>, Bytes, OwnedSemaphorePermit),
+    Chunk {
+        head: Vec<u8>,
+        payload: Bytes,
+        _permit: OwnedSemaphorePermit,
+    },
     /// Write what is before this, then close.
     Close,
 }
@@ -73,6 +77,7 @@ pub struct ConnHandle {
     max_queued: usize,
     chunks: Arc<Semaphore>,
     pending: Arc<AtomicUsize>,
+    kick: Arc<Notify>,
 }
 
 impl ConnHandle {
@@ -91,7 +96,8 @@ impl ConnHandle {
             return false;
         }
         if self.queued.fetch_add(1, Ordering::Relaxed) >= self.max_queued {
-            let _ = self.queue.send(Outgoing::Close);
+            // What waits will not be read; the client can connect again and ask.
+            self.kick.notify_one();
             return false;
         }
         self.queue.send(Outgoing::Frame(frame)).is_ok()
@@ -131,7 +137,7 @@ impl StreamHandle {
         let mut head = Vec::with_capacity(48);
         let empty = DaemonMessage::Output { call_uid, seq, stream, bytes: Blob::default() };
         codec::encode_frame_head(&empty, payload.len(), &mut head).map_err(|_| Gone)?;
-        self.queue.send(Outgoing::Chunk(head, payload, permit)).map_err(|_| Gone)
+        self.queue.send(Outgoing::Chunk { head, payload, _permit: permit }).map_err(|_| Gone)
     }
 }
 
@@ -175,12 +181,14 @@ pub async fn serve(
     let queued = Arc::new(AtomicUsize::new(0));
     let pending = Arc::new(AtomicUsize::new(0));
     let chunks = Arc::new(Semaphore::new(MAX_QUEUED_CHUNKS));
+    let kick = Arc::new(Notify::new());
     let handle = ConnHandle {
         queue: queue.clone(),
         queued: Arc::clone(&queued),
         max_queued: greeting.max_queued_messages,
         chunks: Arc::clone(&chunks),
         pending: Arc::clone(&pending),
+        kick: Arc::clone(&kick),
     };
     if events.send(Event::Connected { conn, handle: handle.clone() }).await.is_err() {
         return;
@@ -226,6 +234,11 @@ pub async fn serve(
             writer.abort();
         }
         _ = &mut writer => {
+            let _ = events.send(Event::Disconnected { conn }).await;
+        }
+        () = kick.notified() => {
+            tracing::info!(uid = peer.uid, "a connection is closed: it does not read what it is sent");
+            writer.abort();
             let _ = events.send(Event::Disconnected { conn }).await;
         }
     }
@@ -349,7 +362,7 @@ async fn write_batch(write: &mut OwnedWriteHalf, items: &[Outgoing]) -> io::Resu
     for item in items {
         match item {
             Outgoing::Frame(frame) => slices.push(IoSlice::new(frame)),
-            Outgoing::Chunk(head, payload, _) => {
+            Outgoing::Chunk { head, payload, .. } => {
                 slices.push(IoSlice::new(head));
                 slices.push(IoSlice::new(payload));
             }

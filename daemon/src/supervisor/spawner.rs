@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
-use tokio::io::unix::AsyncFd;
+use tokio::io::Interest;
+use tokio::net::UnixDatagram;
 use tokio::sync::mpsc;
 use toolcell_protocol::codec::{self, CodecError};
 use toolcell_protocol::version::WORKER_PROTOCOL;
@@ -59,7 +60,8 @@ pub fn start() -> Result<Started, SpawnerError> {
 #[derive(Debug)]
 pub struct Spawner {
     child: Child,
-    socket: Arc<AsyncFd<OwnedFd>>,
+    /// A SEQPACKET socket; tokio has no type for these, and its datagram type does what is needed.
+    socket: Arc<UnixDatagram>,
     reader: tokio::task::JoinHandle<()>,
 }
 
@@ -75,8 +77,9 @@ impl Spawner {
         generation: u64,
     ) -> Result<Self, SpawnerError> {
         let Started { child, socket } = started;
-        set_nonblocking(&socket).map_err(SpawnerError::Socket)?;
-        let socket = Arc::new(AsyncFd::new(socket).map_err(SpawnerError::Socket)?);
+        let socket = std::os::unix::net::UnixDatagram::from(socket);
+        socket.set_nonblocking(true).map_err(SpawnerError::Socket)?;
+        let socket = Arc::new(UnixDatagram::from_std(socket).map_err(SpawnerError::Socket)?);
         let setup = SpawnerSetup {
             version: WORKER_PROTOCOL,
             cgroup_base: cells.cgroup_base().map(|base| base.to_string_lossy().into_owned()),
@@ -130,24 +133,21 @@ impl Spawner {
     }
 }
 
-fn send(socket: &AsyncFd<OwnedFd>, message: &ToSpawner) -> Result<(), SpawnerError> {
+fn send(socket: &UnixDatagram, message: &ToSpawner) -> Result<(), SpawnerError> {
     let bytes = codec::encode(message)?;
-    send_packet(socket.get_ref(), &bytes, &[]).map_err(SpawnerError::Socket)
+    send_packet(socket, &bytes, &[]).map_err(SpawnerError::Socket)
 }
 
-async fn read_all(socket: Arc<AsyncFd<OwnedFd>>, events: mpsc::Sender<Event>, generation: u64) {
+async fn read_all(socket: Arc<UnixDatagram>, events: mpsc::Sender<Event>, generation: u64) {
     let reason = loop {
-        let packet = {
-            let mut guard = match socket.readable().await {
-                Ok(guard) => guard,
-                Err(error) => break error.to_string(),
-            };
-            match guard.try_io(|socket| recv_packet(socket.get_ref())) {
-                Err(_would_block) => continue,
-                Ok(Ok(Some(packet))) => packet,
-                Ok(Ok(None)) => break "end-of-file".to_owned(),
-                Ok(Err(error)) => break error.to_string(),
-            }
+        if let Err(error) = socket.readable().await {
+            break error.to_string();
+        }
+        let packet = match socket.try_io(Interest::READABLE, || recv_packet(&*socket)) {
+            Ok(Some(packet)) => packet,
+            Ok(None) => break "end-of-file".to_owned(),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) => break error.to_string(),
         };
         let message: FromSpawner = match codec::decode(&packet.bytes) {
             Ok(message) => message,
@@ -165,11 +165,4 @@ async fn read_all(socket: Arc<AsyncFd<OwnedFd>>, events: mpsc::Sender<Event>, ge
     };
     let event = SpawnerEvent::Gone { reason };
     let _ = events.send(Event::Spawner { generation, event }).await;
-}
-
-fn set_nonblocking(fd: &OwnedFd) -> io::Result<()> {
-    use nix::fcntl::{FcntlArg, OFlag, fcntl};
-    let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
-    fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
-    Ok(())
 }
