@@ -12,7 +12,7 @@ pub const MAX_NEAREST: usize = 3;
 const MAX_COMPARED_CHARS: usize = 128;
 
 /// Below this a name is not worth proposing (0 to 1000).
-const WORTH_PROPOSING: u32 = 600;
+const WORTH_PROPOSING: u32 = 620;
 
 /// Names that other agents use, reduced as [`reduce`] does, and what they are called here.
 const ALIASES: &[(&str, &[&str])] = &[
@@ -96,8 +96,8 @@ impl Reduced {
         let shared = self.words.iter().filter(|word| other.words.contains(word)).count();
         let fewer = self.words.len().min(other.words.len());
         let contained = if shared == fewer { 0.7 } else { 0.0 };
-        // Truncation is meant: both are between 0 and 1.
-        (spelling.max(contained) * 900.0) as u32
+        // The spelling decides between names that share their words. At most 940, and cut off on purpose.
+        (spelling.max(contained) * 890.0 + spelling * 50.0) as u32
     }
 }
 
