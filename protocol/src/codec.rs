@@ -72,12 +72,9 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
 /// # Errors
 /// [`CodecError::Decode`] and [`CodecError::Trailing`].
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
-    let (value, used) =
-        bincode::serde::decode_from_slice(bytes, configuration()).map_err(|error| CodecError::Decode {
-            what: name_of::<T>(),
-            bytes: bytes.len(),
-            reason: error.to_string(),
-        })?;
+    let (value, used) = bincode::serde::decode_from_slice(bytes, configuration()).map_err(|error| {
+        CodecError::Decode { what: name_of::<T>(), bytes: bytes.len(), reason: error.to_string() }
+    })?;
     if used != bytes.len() {
         return Err(CodecError::Trailing { what: name_of::<T>(), used, bytes: bytes.len() });
     }
