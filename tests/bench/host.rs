@@ -26,7 +26,7 @@ const MANIFESTS: [(&str, &str); 3] = [
     (
         "gibibyte",
         "name = \"gibibyte\"\ndescription = \"Writes a GiB.\"\ncommand = [\"/usr/bin/head\", \"-c\", \"{bytes}\", \"/dev/zero\"]\n\
-         input_schema = '{\"type\": \"object\", \"properties\": {\"bytes\": {\"type\": \"integer\"}}}'\n",
+         input_schema = '{\"type\": \"object\", \"properties\": {\"bytes\": {\"type\": \"integer\"}}, \"required\": [\"bytes\"]}'\n",
     ),
     (
         "family",
@@ -50,7 +50,7 @@ impl Host {
         std::fs::write(&file, format!("tools_dirs = [\"tools.d\"]\n{config}")).expect("written");
         let socket = directory.path().join("toolcell.sock");
         let child = Command::new(toolcelld)
-            .args(["--log", "warn", "--config"])
+            .args(["--log", "error", "--config"])
             .arg(&file)
             .arg("--socket")
             .arg(&socket)

@@ -70,6 +70,7 @@ fn main() {
         if plan.wants(name) {
             eprintln!("{name} …");
             part(&plan, &toolcelld, &mut table);
+            eprintln!("{}", table.print());
         }
     }
     println!("{}", table.print());
