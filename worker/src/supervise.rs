@@ -102,7 +102,10 @@ pub(crate) fn run(
         proven_gone: false,
     };
     supervision.announce();
-    supervision.run()
+    let code = supervision.run();
+    // The process ends now and the kernel takes everything back faster than we could.
+    std::mem::forget(supervision);
+    code
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,7 +197,7 @@ impl Supervision {
         self.channel.queue(&FromWorker::Started { pid: self.tree.main(), layers: self.layers.clone() });
     }
 
-    fn run(mut self) -> i32 {
+    fn run(&mut self) -> i32 {
         loop {
             if self.may_send() && self.channel.flush() == Flushed::Gone {
                 return self.abandon();
@@ -404,9 +407,7 @@ impl Supervision {
             let _ = fcntl(fd, FcntlArg::F_SETPIPE_SZ(FLOOD_PIPE_BYTES));
         }
         let travelling = self.output.take(stream, self.channel.read_bytes(count));
-        if travelling > 0 {
-            self.channel.queue_chunk(stream, travelling);
-        }
+        self.channel.queue_chunk(stream, travelling, count);
         if let Some(limit) = self.output.exceeded()
             && self.killed_for.is_none()
             && self.phase == Phase::Running

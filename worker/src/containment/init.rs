@@ -18,7 +18,6 @@ use super::namespace::{ENDED, FAILED, HEARD, KILL_OTHERS, RUNNING, TERMINATE};
 use crate::confine::{TowardsExec, become_tool};
 use crate::sys::clone::{Placement, spawn};
 use crate::sys::fds::close_all_but;
-use crate::sys::memory::ChildStack;
 use crate::sys::process::{Children, pidfd_open, reap};
 use crate::sys::{recv_packet, send_packet};
 
@@ -40,14 +39,8 @@ impl Ids {
 }
 
 /// Runs the init; the result is its exit code.
-pub(super) fn run(
-    plan: &TowardsExec<'_>,
-    stack: &ChildStack,
-    control: &OwnedFd,
-    ids: Ids,
-    must_join: bool,
-) -> i32 {
-    let tool = match start(plan, stack, control, ids, must_join) {
+pub(super) fn run(plan: &TowardsExec<'_>, control: &OwnedFd, ids: Ids, must_join: bool) -> i32 {
+    let tool = match start(plan, control, ids, must_join) {
         Ok(tool) => tool,
         Err((stage, errno)) => {
             plan.report.fail(stage, errno, 0);
@@ -63,7 +56,6 @@ pub(super) fn run(
 
 fn start(
     plan: &TowardsExec<'_>,
-    stack: &ChildStack,
     control: &OwnedFd,
     ids: Ids,
     must_join: bool,
@@ -95,7 +87,14 @@ pub(super) fn arrange(ids: Ids) -> Result<(), (Stage, Errno)> {
     // Mounts of the host still appear here; ours do not appear there.
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none).map_err(at(Stage::Mounts))?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+<<<<<<< HEAD
     mount(Some("proc"), "/proc", Some("proc"), flags, none).map_err(at(Stage::Mounts))
+=======
+    mount(Some("proc"), "/proc", Some("proc"), flags, none).map_err(at(Stage::Mounts))?;
+    let plan = TowardsExec { parent: getpid().as_raw(), ..*plan };
+    // Already born, or moved, into the leaf.
+    spawn(Placement::default(), become_tool, &plan).map_err(at(Stage::Fork))
+>>>>>>> worker
 }
 
 /// Every id stays what it is outside.
