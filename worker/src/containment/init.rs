@@ -74,7 +74,7 @@ fn start(
     arrange(ids)?;
     let plan = TowardsExec { parent: getpid().as_raw(), ..*plan };
     // Already born, or moved, into the leaf.
-    spawn(Placement::default(), stack, become_tool, &plan).map_err(at(Stage::Fork))
+    spawn(Placement::default(), become_tool, &plan).map_err(at(Stage::Fork))
 }
 
 /// Makes the namespace fit to live in: ids as outside, and a /proc of its own.
@@ -87,14 +87,7 @@ pub(super) fn arrange(ids: Ids) -> Result<(), (Stage, Errno)> {
     // Mounts of the host still appear here; ours do not appear there.
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none).map_err(at(Stage::Mounts))?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-<<<<<<< HEAD
     mount(Some("proc"), "/proc", Some("proc"), flags, none).map_err(at(Stage::Mounts))
-=======
-    mount(Some("proc"), "/proc", Some("proc"), flags, none).map_err(at(Stage::Mounts))?;
-    let plan = TowardsExec { parent: getpid().as_raw(), ..*plan };
-    // Already born, or moved, into the leaf.
-    spawn(Placement::default(), become_tool, &plan).map_err(at(Stage::Fork))
->>>>>>> worker
 }
 
 /// Every id stays what it is outside.

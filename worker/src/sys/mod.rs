@@ -5,7 +5,6 @@
 //! exec     strings for execve, laid out before the clone
 //! fds      closing everything but a few descriptors
 //! listen   sockets from the service manager
-//! memory   the child's stack, the page that parent and child share
 //! memory   what a process shares with its copies
 //! packet   bytes and descriptors over a SEQPACKET socket
 //! peer     the groups of a socket's peer
