@@ -60,10 +60,17 @@ pub(crate) fn wait_for_sigchld(timeout: Duration) {
 /// Every signal back to its default. With all of them blocked in the spawner and its workers nothing is ever
 /// delivered there, and what they start needs no reset of its own.
 pub(crate) fn default_dispositions() {
+    // What the kernel calls a sigaction, all zeros: SIG_DFL, no flag, empty mask. Not through libc, which keeps
+    // two signals to itself that whoever started the daemon may have left ignored.
+    let default = [0_u64; 8];
     for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: SIG_DFL runs no code of ours; KILL, STOP and what libc keeps to itself are refused, which is
-        // fine. The Rust runtime's handlers only serve a message on stack overflow.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        // SAFETY: the array is larger than any architecture's sigaction, 8 is the size of the kernel's mask.
+        // SIG_DFL runs no code of ours; KILL and STOP are refused, which is fine. The Rust runtime's handlers only
+        // serve a message on stack overflow.
+        unsafe {
+            let old = std::ptr::null_mut::<u64>();
+            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), old, 8_usize);
+        }
     }
 }
 
