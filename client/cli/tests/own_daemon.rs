@@ -5,6 +5,7 @@ mod common;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -231,6 +232,25 @@ fn an_interrupted_batch_still_prints_its_results() {
     let result: Value = serde_json::from_slice(&rest).expect("one JSON value");
     assert_eq!(result["results"][0]["status"], "ok");
     assert_eq!(result["results"][1]["status"], "killed");
+}
+
+#[test]
+fn a_command_that_is_over_at_once_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for _ in 0..20 {
+        let since = Instant::now();
+        let output = toolcell(&["--no-daemon", "run", "no_such_tool"])
+            .env("TMPDIR", directory.path())
+            .output()
+            .expect("the command starts");
+        assert_eq!(code(&output), 127);
+        // One line, about the tool: the spawner has no complaint of its own.
+        assert_eq!(text(&output.stderr).lines().count(), 1, "{output:?}");
+        let left: Vec<_> = std::fs::read_dir(directory.path()).expect("there").flatten().collect();
+        assert!(left.is_empty(), "{left:?}");
+        // The spawner kills workers that do not see that the daemon is gone after 5 s.
+        assert!(since.elapsed() < Duration::from_secs(4), "took {:?}", since.elapsed());
+    }
 }
 
 #[test]
