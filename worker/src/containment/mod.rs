@@ -11,8 +11,8 @@
 //! so there the leaf must be empty too when it had to be killed.
 
 mod init;
-pub(crate) mod probe;
 pub(crate) mod namespace;
+pub(crate) mod probe;
 pub(crate) mod process;
 pub(crate) mod walk;
 
