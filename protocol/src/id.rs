@@ -178,7 +178,9 @@ fn check_characters(
 ) -> Result<(), IdError> {
     match text.char_indices().find(|(_, c)| !is_allowed(*c)) {
         None => Ok(()),
-        Some((at, character)) => Err(IdError::Character { what, text: text.to_owned(), character, at, allowed }),
+        Some((at, character)) => {
+            Err(IdError::Character { what, text: text.to_owned(), character, at, allowed })
+        }
     }
 }
 

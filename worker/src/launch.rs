@@ -16,8 +16,12 @@ pub const SPAWNER_ARGV0: &str = "toolcell-spawner";
 /// Must be the first thing in `main` of every binary that can be a spawner: becomes one if it was started as
 /// one, and never returns then.
 pub fn run_if_spawner() {
-    if std::env::args_os().next().as_deref() == Some(OsStr::new(SPAWNER_ARGV0)) {
+    let name = std::env::args_os().next();
+    if name.as_deref() == Some(OsStr::new(SPAWNER_ARGV0)) {
         crate::spawner::run();
+    }
+    if name.as_deref() == Some(OsStr::new(crate::containment::probe::PROBE_ARGV0)) {
+        crate::containment::probe::run();
     }
 }
 

@@ -39,4 +39,5 @@ mod supervise;
 mod usage;
 mod worker;
 
+pub use containment::probe::probe_pid_namespace;
 pub use launch::{SPAWNER_ARGV0, run_if_spawner, spawner_command, spawner_command_of, spawner_socketpair};

@@ -73,6 +73,15 @@ fn start(
     if fds[0].revents().is_some_and(|events| events.contains(PollFlags::POLLHUP)) {
         return Err((Stage::ParentDeath, Errno::ESRCH));
     }
+    arrange(ids)?;
+    let plan = TowardsExec { parent: getpid().as_raw(), ..*plan };
+    // Already born, or moved, into the leaf.
+    spawn(Placement::default(), become_tool, &plan).map_err(at(Stage::Fork))
+}
+
+/// Makes the namespace fit to live in: ids as outside, and a /proc of its own.
+pub(super) fn arrange(ids: Ids) -> Result<(), (Stage, Errno)> {
+    let at = |stage| move |errno| (stage, errno);
     if !ids.is_root() {
         map_ids(ids).map_err(at(Stage::IdMaps))?;
     }
@@ -80,10 +89,7 @@ fn start(
     // Mounts of the host still appear here; ours do not appear there.
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none).map_err(at(Stage::Mounts))?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    mount(Some("proc"), "/proc", Some("proc"), flags, none).map_err(at(Stage::Mounts))?;
-    let plan = TowardsExec { parent: getpid().as_raw(), ..*plan };
-    // Already born, or moved, into the leaf.
-    spawn(Placement::default(), become_tool, &plan).map_err(at(Stage::Fork))
+    mount(Some("proc"), "/proc", Some("proc"), flags, none).map_err(at(Stage::Mounts))
 }
 
 /// Every id stays what it is outside.

@@ -12,6 +12,7 @@
 
 mod init;
 pub(crate) mod namespace;
+pub(crate) mod probe;
 pub(crate) mod process;
 pub(crate) mod walk;
 
