@@ -61,11 +61,12 @@ fn a_gibibyte_of_output_is_counted_cut_and_spooled_with_flat_memory() {
         let before = procfs::peak_resident_kib(daemon.pid()).expect("the daemon is there");
         let batch = client.execute(vec![habit(&format!("flood {GIBIBYTE}"))]);
         let call_uid = batch.call_uids[0];
+        let ended = std::sync::atomic::AtomicBool::new(false);
+        let give_up = Instant::now() + PATIENCE;
         let watcher = std::thread::scope(|scope| {
-            let ended = std::sync::atomic::AtomicBool::new(false);
             let watch = scope.spawn(|| {
                 let mut most = Sizes::default();
-                while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                while !ended.load(std::sync::atomic::Ordering::Relaxed) && Instant::now() < give_up {
                     let now = sizes(&daemon, spawner);
                     most.workers = most.workers.max(now.workers);
                     most.daemon = most.daemon.max(now.daemon);
