@@ -1,0 +1,30 @@
+//! The kernel calls for which nix has no safe function: the only `unsafe` of toolcell.
+//!
+//! ```text
+//! clone    fork with placement; the vfork-like start of a tool on a stack of its own
+//! exec     strings for execve, laid out before the clone
+//! fds      closing everything but a few descriptors
+//! listen   sockets from the service manager
+//! memory   the child's stack, the page that parent and child share
+//! packet   bytes and descriptors over a SEQPACKET socket
+//! peer     the groups of a socket's peer
+//! process  waiting, signals, the end
+//! ```
+//!
+//! Every process that uses `clone` or `exec` here is single-threaded: the spawner starts no thread, and its
+//! children are copies of it.
+#![allow(unsafe_code)]
+
+pub(crate) mod clone;
+pub(crate) mod exec;
+pub(crate) mod fds;
+mod listen;
+pub(crate) mod memory;
+mod packet;
+mod peer;
+pub(crate) mod process;
+
+pub use listen::take_listen_fds;
+pub use packet::{Packet, recv_packet, send_packet};
+pub use peer::peer_groups;
+pub use process::pidfd_send_signal;
