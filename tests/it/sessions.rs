@@ -8,7 +8,7 @@ use toolcell_protocol::client_api::{
 };
 use toolcell_protocol::id::{CallId, CallUid, SessionName};
 use toolcell_tests::daemon::TestDaemon;
-use toolcell_tests::peer::{Accepted, Peer, habit};
+use toolcell_tests::peer::{Peer, habit};
 use toolcell_tests::setting::{self, Setting};
 use toolcell_tests::waiting::wait_until;
 
@@ -34,20 +34,14 @@ fn a_session_has_one_batch_at_a_time() {
 }
 
 #[test]
-fn the_same_key_answers_with_the_batch_that_is_there() {
+fn a_key_is_refused_as_long_as_it_would_not_be_kept() {
     let daemon = TestDaemon::in_setting(WEAK);
     let mut client = daemon.client();
-    let Request::BatchExecute(batch) = client.batch_request(vec![habit("sleep 0.3")]) else { panic!() };
-    let keyed = || Request::BatchExecute(BatchExecute { key: Some("turn-1".into()), ..batch.clone() });
-    let Reply::BatchAccepted { batch_id, call_uids, .. } = client.granted(keyed()) else {
-        panic!("no batch")
-    };
-    let Reply::BatchAccepted { batch_id: again, call_uids: same, .. } = client.granted(keyed()) else {
-        panic!("no batch")
-    };
-    assert_eq!((batch_id, &call_uids), (again, &same));
-    let result = client.finish(&Accepted { batch_id, call_uids });
-    assert_eq!(result.results.len(), 1);
+    let Request::BatchExecute(batch) = client.batch_request(vec![habit("ok")]) else { panic!("a batch") };
+    let keyed = Request::BatchExecute(BatchExecute { key: Some("turn-1".into()), ..batch });
+    let refusal = client.refused(keyed);
+    assert_eq!(refusal.code, RefusalCode::BadRequest);
+    assert!(refusal.message.contains("key"), "{refusal:?}");
 }
 
 #[test]

@@ -105,7 +105,12 @@ fn k05_twenty_timeouts_in_a_row_leave_nothing() {
     setting::in_main_settings(|setting| {
         let daemon = TestDaemon::configure(setting).tool("impatient", "kill_grace_ms = 50").start();
         let mut client = daemon.client();
-        let baseline = procfs::descendants(daemon.pid()).len();
+        let mut baseline = 0;
+        wait_until("the stock is full", Duration::from_secs(5), || {
+            let idle = client.status().idle_workers;
+            baseline = procfs::descendants(daemon.pid()).len();
+            if idle == 6 { Ok(()) } else { Err(idle) }
+        });
         for _ in 0..20 {
             let impatient = call("impatient", &json!({"line": "hidden-family stay 20"}));
             let result = client.run_one(within(200, impatient));
@@ -123,7 +128,8 @@ fn k05_twenty_timeouts_in_a_row_leave_nothing() {
 fn k06_a_tool_that_detaches_itself_is_killed_and_listed_by_name() {
     setting::everywhere(|setting| {
         let daemon = TestDaemon::in_setting(setting);
-        let result = daemon.client().run_one(bash("setsid -f sleep 60 > /dev/null 2>&1; echo detached"));
+        let result =
+            daemon.client().run_one(bash("setsid -f sleep 60 > /dev/null 2>&1; sleep 0.2; echo detached"));
         assert_eq!(result.status, Status::Ok, "{result:#?}");
         let names: Vec<&str> = result.details.leftovers.iter().map(|left| left.comm.as_str()).collect();
         assert_eq!(names, ["sleep"], "{result:#?}");
@@ -153,12 +159,7 @@ fn k08_a_tool_with_a_grace_may_clean_up() {
         let path = daemon.work().join("cleaned");
         let line = format!("touch-on-term {} 200", path.display());
         let batch = client.execute(vec![call("graceful", &json!({ "line": line }))]);
-        let output = client.started(batch.call_uids[0]);
-        wait_until("TERM is blocked", Duration::from_secs(10), || {
-            let status = fs::read_to_string(format!("/proc/{output}/status")).unwrap_or_default();
-            let blocked = status.lines().any(|line| line.starts_with("SigBlk") && line.ends_with("4000"));
-            if blocked { Ok(()) } else { Err(status) }
-        });
+        client.wait_for_output(batch.call_uids[0], "waiting");
         let started = Instant::now();
         assert_eq!(kill(&mut client, batch.call_uids[0]), KillAnswer::Killed);
         let result = client.finish(&batch).results.remove(0);
@@ -237,7 +238,8 @@ fn k14_a_daemonised_tool_is_found_and_killed() {
         for _ in 0..10 {
             let result = client.run_one(habit("daemonize 60"));
             assert_eq!(result.status, Status::Ok, "{result:#?}");
-            assert_eq!(result.details.leftovers.len(), 1, "{result:#?}");
+            // The process between the two forks may be on its way out still.
+            assert!((1..=2).contains(&result.details.leftovers.len()), "{result:#?}");
             none_left(&daemon, "a daemonised tool");
         }
     });
@@ -252,11 +254,7 @@ fn k16_a_stopped_tool_is_woken_so_that_it_can_clean_up() {
         let line = format!("touch-on-term {} 0", path.display());
         let batch = client.execute(vec![call("graceful", &json!({ "line": line }))]);
         let pid = client.started(batch.call_uids[0]);
-        wait_until("TERM is blocked", Duration::from_secs(10), || {
-            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-            let blocked = status.lines().any(|line| line.starts_with("SigBlk") && line.ends_with("4000"));
-            if blocked { Ok(()) } else { Err(status) }
-        });
+        client.wait_for_output(batch.call_uids[0], "waiting");
         let tool = nix::unistd::Pid::from_raw(pid);
         nix::sys::signal::kill(tool, nix::sys::signal::Signal::SIGSTOP).expect("stop the tool");
         assert_eq!(kill(&mut client, batch.call_uids[0]), KillAnswer::Killed);

@@ -63,6 +63,8 @@ pub(crate) fn run(
     argv: &[Blob],
     stdin: Option<&Blob>,
 ) -> i32 {
+    // Before the clone: it returns when the tool has long been running, or has already ended.
+    let started_at = Instant::now();
     let started = match crate::start::start(facts, &kit, leaf, job, argv, stdin) {
         Ok(started) => started,
         Err(refusal) => return worker::refuse(channel, refusal),
@@ -90,7 +92,7 @@ pub(crate) fn run(
             Reading { stream: Stream::Stderr, fd: Some(stderr), enlarged: false },
         ],
         phase: Phase::Running,
-        started_at: now,
+        started_at,
         ended_at: None,
         hold_until: Some(now + HOLD_BACK),
         next_progress: now,
