@@ -217,9 +217,8 @@ impl Dispatcher {
                 }
                 Effect::TerminateAttempt { call } => self.supervisor.control(call, Control::Terminate),
                 Effect::KillAttempt { call } => self.supervisor.control(call, Control::Kill),
-                Effect::ReadOutput { conn, request_id, call, cursor, max_bytes, wait_ms, finished } => {
-                    let ask = OutputAsk { cursor, max_bytes, wait: Duration::from_millis(wait_ms), finished };
-                    self.read_output(conn, request_id, call, ask);
+                Effect::ReadOutput { conn, request_id, call, cursor, max_bytes, wait_ms } => {
+                    self.read_output(conn, request_id, call, cursor, max_bytes, wait_ms);
                 }
                 Effect::ForgetOutput { call } => self.supervisor.outputs.forget(call),
                 Effect::LogEnd { session, uid, result } => crate::telemetry::call_ended(&session, uid, &result),
@@ -240,27 +239,27 @@ impl Dispatcher {
         }
     }
 
-    fn read_output(&self, conn: ConnId, request_id: u64, call: toolcell_protocol::id::CallUid, ask: OutputAsk) {
+    fn read_output(
+        &self,
+        conn: ConnId,
+        request_id: u64,
+        call: toolcell_protocol::id::CallUid,
+        cursor: u64,
+        max_bytes: u32,
+        wait_ms: u64,
+    ) {
         let Some(handle) = self.connections.get(&conn).cloned() else { return };
         let log = self.supervisor.outputs.get(call);
-        let OutputAsk { cursor, max_bytes, wait, finished } = ask;
         tokio::spawn(async move {
             let reply = match log {
-                // It never started, or has not started yet; then there is nothing that could wake us, and the
-                // client asks again soon.
-                None => {
-                    if !finished {
-                        tokio::time::sleep(wait.min(UNSTARTED_PAUSE)).await;
-                    }
-                    Ok(Reply::Output(toolcell_protocol::client_api::OutputPage {
-                        pieces: Vec::new(),
-                        next_cursor: cursor,
-                        end: finished,
-                        skipped_bytes: 0,
-                    }))
-                }
+                None => Ok(Reply::Output(toolcell_protocol::client_api::OutputPage {
+                    pieces: Vec::new(),
+                    next_cursor: cursor,
+                    end: true,
+                    skipped_bytes: 0,
+                })),
                 Some(log) => log
-                    .read(cursor, max_bytes as usize, wait)
+                    .read(cursor, max_bytes as usize, Duration::from_millis(wait_ms))
                     .await
                     .map(Reply::Output)
                     .map_err(|error| output_refusal(&error)),
@@ -283,17 +282,6 @@ impl Dispatcher {
         status.broken_manifests.clone_from(&self.identity.broken_manifests);
     }
 }
-
-/// What a client wants of a call's output.
-struct OutputAsk {
-    cursor: u64,
-    max_bytes: u32,
-    wait: Duration,
-    finished: bool,
-}
-
-/// How long a reader of a call that has not started is kept waiting before it is told so.
-const UNSTARTED_PAUSE: Duration = Duration::from_millis(20);
 
 fn output_refusal(error: &std::io::Error) -> Refusal {
     if error.kind() == std::io::ErrorKind::NotFound {

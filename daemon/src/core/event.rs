@@ -212,8 +212,6 @@ pub enum Effect {
         max_bytes: u32,
         /// How long to wait for the first byte.
         wait_ms: u64,
-        /// It has its result: what is not there now never comes.
-        finished: bool,
     },
     /// The call is not known any more: forget its output.
     ForgetOutput {

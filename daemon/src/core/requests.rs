@@ -49,7 +49,6 @@ impl Core {
             Request::CallOutput { call_uid, cursor, max_bytes, wait_ms } => {
                 match self.find_call(from, call_uid) {
                     Ok(call) => {
-                        let finished = self.calls.get(&call).is_some_and(|call| call.result.is_some());
                         self.effect(Effect::ReadOutput {
                             conn: from.conn,
                             request_id: from.request_id,
@@ -57,7 +56,6 @@ impl Core {
                             cursor,
                             max_bytes: max_bytes.min(u32::try_from(MAX_OUTPUT_PAGE_BYTES).unwrap_or(u32::MAX)),
                             wait_ms: wait_ms.min(MAX_WAIT_MS),
-                            finished,
                         });
                         None
                     }
