@@ -26,6 +26,7 @@ use crate::server::connection::{ConnHandle, StreamHandle};
 use crate::server::listener::Doorkeeper;
 use crate::supervisor::attempt::Control;
 use crate::supervisor::cells::Cells;
+use crate::supervisor::output::OutputLog;
 use crate::supervisor::{Supervisor, SpawnerEvent};
 
 /// Everything that can wake the daemon.
@@ -217,11 +218,19 @@ impl Dispatcher {
                 }
                 Effect::TerminateAttempt { call } => self.supervisor.control(call, Control::Terminate),
                 Effect::KillAttempt { call } => self.supervisor.control(call, Control::Kill),
-                Effect::ReadOutput { conn, request_id, call, cursor, max_bytes, wait_ms } => {
-                    self.read_output(conn, request_id, call, cursor, max_bytes, wait_ms);
+                Effect::ReadOutput { conn, request_id, call, cursor, max_bytes, wait_ms, ended } => {
+                    let log = if ended {
+                        self.supervisor.outputs.get(call)
+                    } else {
+                        Some(self.supervisor.outputs.open(call))
+                    };
+                    self.read_output(conn, request_id, log, cursor, max_bytes, wait_ms);
                 }
                 Effect::ForgetOutput { call } => self.supervisor.outputs.forget(call),
-                Effect::LogEnd { session, uid, result } => crate::telemetry::call_ended(&session, uid, &result),
+                Effect::LogEnd { session, uid, result } => {
+                    self.supervisor.outputs.ended(result.call_uid);
+                    crate::telemetry::call_ended(&session, uid, &result);
+                }
                 Effect::Stopped => self.stopped = true,
             }
         }
@@ -243,13 +252,12 @@ impl Dispatcher {
         &self,
         conn: ConnId,
         request_id: u64,
-        call: toolcell_protocol::id::CallUid,
+        log: Option<Arc<OutputLog>>,
         cursor: u64,
         max_bytes: u32,
         wait_ms: u64,
     ) {
         let Some(handle) = self.connections.get(&conn).cloned() else { return };
-        let log = self.supervisor.outputs.get(call);
         tokio::spawn(async move {
             let reply = match log {
                 None => Ok(Reply::Output(toolcell_protocol::client_api::OutputPage {

@@ -100,7 +100,7 @@ impl Prepared {
     pub fn new(config: Config, embedded: bool) -> Result<Self, StartError> {
         let search_path = std::env::var_os("PATH").unwrap_or_default();
         let loaded = load(&config.tools_dirs, &search_path);
-        let broken_manifests: Vec<String> = loaded.broken.iter().map(|broken| broken.error.to_string()).collect();
+        let broken_manifests: Vec<String> = loaded.broken.iter().map(|broken| broken.to_string()).collect();
         for broken in &broken_manifests {
             tracing::error!("{broken}");
         }

@@ -212,6 +212,8 @@ pub enum Effect {
         max_bytes: u32,
         /// How long to wait for the first byte.
         wait_ms: u64,
+        /// The call has its result; else its output may still be about to begin.
+        ended: bool,
     },
     /// The call is not known any more: forget its output.
     ForgetOutput {

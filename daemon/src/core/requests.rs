@@ -49,7 +49,9 @@ impl Core {
             Request::CallOutput { call_uid, cursor, max_bytes, wait_ms } => {
                 match self.find_call(from, call_uid) {
                     Ok(call) => {
+                        let ended = self.calls.get(&call).is_some_and(|call| call.result.is_some());
                         self.effect(Effect::ReadOutput {
+                            ended,
                             conn: from.conn,
                             request_id: from.request_id,
                             call,

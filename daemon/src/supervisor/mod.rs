@@ -191,7 +191,6 @@ impl Supervisor {
     /// An attempt is over.
     pub fn attempt_ended(&mut self, call: CallUid) {
         self.attempts.remove(&call);
-        self.outputs.ended(call);
     }
 
     /// Something came from the spawner.
@@ -241,7 +240,8 @@ impl Supervisor {
     fn run(&mut self, pending: PendingStart, worker: IdleWorker) {
         let PendingStart { start, stream } = pending;
         let call = start.job.call_uid;
-        let log = self.outputs.open(call, start.job.output.spool.as_ref().map(|spool| (&spool.path).into()));
+        let log = self.outputs.open(call);
+        log.kept().spool = start.job.output.spool.as_ref().map(|spool| (&spool.path).into());
         let (control, controls) = mpsc::unbounded_channel();
         self.attempts.insert(call, control);
         let attempt = Attempt { start, worker, stream, log, controls, cells: Arc::clone(&self.cells) };

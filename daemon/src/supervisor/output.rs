@@ -62,12 +62,6 @@ pub struct OutputLog {
 }
 
 impl OutputLog {
-    /// An empty log.
-    #[must_use]
-    pub fn new(spool: Option<PathBuf>) -> Self {
-        Self { kept: Mutex::new(Kept { spool, ..Kept::default() }), grew: Notify::new() }
-    }
-
     /// What is kept. No code panics while it holds this lock, so a poisoned one is still good.
     pub fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
@@ -350,11 +344,9 @@ impl OutputStore {
         Self { logs: BTreeMap::new(), ended: VecDeque::new(), ended_bytes: 0, limit_bytes }
     }
 
-    /// A log for a call that starts.
-    pub fn open(&mut self, call: CallUid, spool: Option<PathBuf>) -> Arc<OutputLog> {
-        let log = Arc::new(OutputLog::new(spool));
-        self.logs.insert(call, Arc::clone(&log));
-        log
+    /// The log of a call that has not ended; made when it is first asked for, by its attempt or by a reader.
+    pub fn open(&mut self, call: CallUid) -> Arc<OutputLog> {
+        Arc::clone(self.logs.entry(call).or_default())
     }
 
     /// The log of a call.
@@ -363,11 +355,13 @@ impl OutputStore {
         self.logs.get(&call).cloned()
     }
 
-    /// A call has ended: its bytes count now, and the oldest ended ones make room.
+    /// A call has ended: its readers are told (it may never have started), its bytes count now, and the oldest ended ones make room.
     pub fn ended(&mut self, call: CallUid) {
         let Some(log) = self.logs.get(&call) else { return };
         let bytes: usize = {
-            let kept = log.kept();
+            let mut kept = log.kept();
+            kept.ended = true;
+            log.wake();
             kept.head.iter().chain(&kept.tail).map(|segment| segment.bytes.0.capacity()).sum()
         };
         self.ended.push_back((call, bytes));
@@ -438,7 +432,7 @@ mod tests {
         let mut store = OutputStore::new(10);
         for n in 0..3_u128 {
             let uid = CallUid(uuid::Uuid::from_u128(n));
-            let log = store.open(uid, None);
+            let log = store.open(uid);
             let mut kept = log.kept();
             kept.head = vec![segment(Stream::Stdout, b"12345")];
             kept.head_bytes = 5;
@@ -490,9 +484,10 @@ mod tests {
             let tail_bytes = tail_limit.min(all.len() - head_bytes);
             let tail = vec![segment(Stream::Stdout, &all[all.len() - tail_bytes..])];
             let gap = (all.len() - had).saturating_sub(tail_bytes);
-            let log = OutputLog::new(Some(file.path().to_owned()));
+            let log = OutputLog::default();
             {
                 let mut kept = log.kept();
+                kept.spool = Some(file.path().to_owned());
                 kept.head = head;
                 kept.head_bytes = head_bytes as u64;
                 kept.tail = if spooled || gap > 0 || tail_bytes > 0 { tail } else { Vec::new() };

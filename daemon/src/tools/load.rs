@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -121,6 +122,16 @@ pub struct Broken {
     pub error: LoadError,
     /// The tool of an earlier directory, or the built-in, that is not offered since this was to override it.
     pub withheld: Option<String>,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)?;
+        match &self.withheld {
+            Some(name) => write!(f, " (the tool {name:?} is not offered until this is corrected)"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// A tool that took the place of another.

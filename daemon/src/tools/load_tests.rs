@@ -83,6 +83,8 @@ fn a_broken_manifest_withholds_the_tool_that_it_was_to_override() {
     let loaded = load_all(&[&by_name]);
     assert!(loaded.tools.get("bash").is_none());
     assert_eq!(loaded.broken[0].withheld.as_deref(), Some("bash"));
+    let text = loaded.broken[0].to_string();
+    assert!(text.ends_with("(the tool \"bash\" is not offered until this is corrected)"), "{text}");
     let by_file = dir(&[("bash.toml", "this is not TOML")]);
     let loaded = load_all(&[&by_file]);
     assert!(loaded.tools.get("bash").is_none());
