@@ -68,7 +68,11 @@ pub fn stream(program: &str, args: &[&str]) -> io::Result<u64> {
 }
 
 fn spawn_relay(from: OwnedFd, to: OwnedFd) -> io::Result<Child> {
-    Command::new("/proc/self/exe").arg(RELAY_ARGUMENT).stdin(Stdio::from(from)).stdout(Stdio::from(to)).spawn()
+    Command::new("/proc/self/exe")
+        .arg(RELAY_ARGUMENT)
+        .stdin(Stdio::from(from))
+        .stdout(Stdio::from(to))
+        .spawn()
 }
 
 /// The argument that makes this program a relay.

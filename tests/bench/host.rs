@@ -60,7 +60,9 @@ impl Host {
         let client = loop {
             match Client::connect(&socket) {
                 Ok(client) => break client,
-                Err(error) => assert!(Instant::now() < deadline, "no daemon at {}: {error}", socket.display()),
+                Err(error) => {
+                    assert!(Instant::now() < deadline, "no daemon at {}: {error}", socket.display())
+                }
             }
         };
         let host = Self { directory, child, client };

@@ -77,7 +77,10 @@ fn main() {
 }
 
 fn run_one(session: &Session, tool: &str, args: &str) -> BatchResult {
-    session.execute(calls(1, tool, args)).and_then(toolcell_client::blocking::RunningBatch::finish).expect("a result")
+    session
+        .execute(calls(1, tool, args))
+        .and_then(toolcell_client::blocking::RunningBatch::finish)
+        .expect("a result")
 }
 
 /// Alternates blocks of calls and of bare spawns, with a pause before each.
@@ -123,7 +126,8 @@ fn exec(plan: &Plan, toolcelld: &Path, table: &mut Table) {
     let session = host.session("exec");
     let held = containment(&host);
     let (ours, bare) = interleave(&session, "noop", "{}", plan.calls, Duration::ZERO);
-    let what = |quantile: &str| format!("exec'd no-op, warm stock, rlimits, {held}, back to back, {quantile}");
+    let what =
+        |quantile: &str| format!("exec'd no-op, warm stock, rlimits, {held}, back to back, {quantile}");
     table.compare(&what("p50"), &ours, &bare, 0.5, "≤ 1.40");
     table.compare(&what("p99"), &ours, &bare, 0.99, "≤ 1.6");
     let (ours, bare) = interleave(&session, "noop", "{}", plan.gap_calls, Duration::from_millis(2));
@@ -167,7 +171,10 @@ fn throughput(plan: &Plan, toolcelld: &Path, table: &mut Table) {
         });
         let bare_rate = block as f64 / start.elapsed().as_secs_f64();
         let start = Instant::now();
-        let result = session.execute(calls(block, "noop", "{}")).and_then(toolcell_client::blocking::RunningBatch::finish).expect("a result");
+        let result = session
+            .execute(calls(block, "noop", "{}"))
+            .and_then(toolcell_client::blocking::RunningBatch::finish)
+            .expect("a result");
         let our_rate = block as f64 / start.elapsed().as_secs_f64();
         assert!(result.results.iter().all(|result| result.status == Status::Ok));
         if n > 0 {
@@ -193,7 +200,8 @@ fn stream(plan: &Plan, toolcelld: &Path, table: &mut Table) {
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
     for _ in 0..plan.stream_runs {
         let start = Instant::now();
-        let got = baseline::stream("/usr/bin/head", &["-c", &bytes.to_string(), "/dev/zero"]).expect("streamed");
+        let got =
+            baseline::stream("/usr/bin/head", &["-c", &bytes.to_string(), "/dev/zero"]).expect("streamed");
         bare.push(bytes as f64 / start.elapsed().as_secs_f64());
         assert_eq!(got, bytes);
         let start = Instant::now();
@@ -215,7 +223,11 @@ fn stream(plan: &Plan, toolcelld: &Path, table: &mut Table) {
     let (ours, bare) = (median(ours), median(bare));
     let gib = |rate: f64| format!("{:.2} GiB/s", rate / f64::from(1 << 30));
     table.row(
-        &format!("{} MiB of output through to the client, no spool (median of {})", bytes >> 20, plan.stream_runs),
+        &format!(
+            "{} MiB of output through to the client, no spool (median of {})",
+            bytes >> 20,
+            plan.stream_runs
+        ),
         &gib(bare),
         &gib(ours),
         &format!("{:.2}", ours / bare),
@@ -257,7 +269,13 @@ fn memory(_: &Plan, toolcelld: &Path, table: &mut Table) {
         assert!(Instant::now() < deadline, "the stock fills");
     };
     let spawner = u32::try_from(status.spawner_pid.expect("a spawner")).expect("a pid");
-    table.row("daemon, resident, idle", "–", &format!("{} KiB", status_kib(host.pid(), "VmRSS:")), "–", "≤ 8 MiB");
+    table.row(
+        "daemon, resident, idle",
+        "–",
+        &format!("{} KiB", status_kib(host.pid(), "VmRSS:")),
+        "–",
+        "≤ 8 MiB",
+    );
     let workers = children(spawner);
     assert!(!workers.is_empty(), "idle workers are the spawner's children");
     let private = workers.iter().map(|worker| private_kib(*worker)).max().unwrap_or(0);
@@ -271,7 +289,8 @@ fn status_kib(pid: u32, key: &str) -> u64 {
 }
 
 fn private_kib(pid: u32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("readable as the same user");
+    let text =
+        std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("readable as the same user");
     number_after(&text, "Private_Clean:") + number_after(&text, "Private_Dirty:")
 }
 
