@@ -163,7 +163,7 @@ fn run_that_times_out_ends_with_124() {
     let started = Instant::now();
     let output = place.own(&["run", "--timeout-ms", "300", "misbehave", r#"{"line": "sleep 60"}"#]);
     assert_eq!(output.status.code(), Some(124), "{output:?}");
-    assert!(started.elapsed() < Duration::from_secs(10));
+    assert!(started.elapsed() < Duration::from_secs(30));
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn a_batch_whose_command_is_interrupted_leaves_nothing() {
         let started = Instant::now();
         let output = running.end();
         assert!(!output.status.success(), "{signal}: {output:?}");
-        assert!(started.elapsed() < Duration::from_secs(10), "{signal}: took {:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(20), "{signal}: took {:?}", started.elapsed());
         wait_until_none("every process is gone", Duration::from_secs(10), || procfs::still_there(&family));
         place.is_clean(pid);
     }

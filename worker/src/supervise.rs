@@ -99,6 +99,7 @@ pub(crate) fn run(
         cpu: job.tree_cpu_ms.map(|budget_ms| CpuBudget::new(budget_ms, now)),
         signalled: false,
         killed_for: None,
+        cpu_before_kill_us: 0,
         open_after_exit: false,
         leftovers: Vec::new(),
         proven_gone: false,
@@ -186,6 +187,8 @@ struct Supervision {
     cpu: Option<CpuBudget>,
     signalled: bool,
     killed_for: Option<(LimitName, u64)>,
+    /// CPU time of the tree when it was about to be killed.
+    cpu_before_kill_us: u64,
     open_after_exit: bool,
     leftovers: Vec<Leftover>,
     proven_gone: bool,
@@ -197,6 +200,10 @@ impl Supervision {
     }
 
     fn run(mut self) -> i32 {
+        // What came together with the job: the socket will not be readable because of it.
+        if let Err(code) = self.obey_received() {
+            return code;
+        }
         loop {
             if self.may_send() && self.channel.flush() == Flushed::Gone {
                 return self.abandon();
@@ -320,6 +327,10 @@ impl Supervision {
         if self.channel.receive(false) == Received::Gone {
             return Err(self.abandon());
         }
+        self.obey_received()
+    }
+
+    fn obey_received(&mut self) -> Result<(), i32> {
         loop {
             match self.channel.next() {
                 Ok(None) => return Ok(()),
@@ -346,6 +357,8 @@ impl Supervision {
         if matches!(self.phase, Phase::LastReading(_) | Phase::Leaving) {
             return;
         }
+        // Whoever reaps them first may not live to tell what they used.
+        self.cpu_before_kill_us = self.tree.cpu_us();
         self.proven_gone = self.tree.kill(Instant::now() + PROOF_TIME);
         while self.tree.status().is_none() {
             // Uninterruptible sleep. The daemon has told its client by now; we keep trying unless it is gone too.
@@ -509,6 +522,8 @@ impl Supervision {
         };
         let account = std::mem::replace(&mut self.output, Output::new(&nothing)).finish();
         let mut usage = usage(UsageWho::RUSAGE_CHILDREN);
+        let reaped_us = usage.user_cpu_us + usage.system_cpu_us;
+        usage.user_cpu_us += self.cpu_before_kill_us.saturating_sub(reaped_us);
         if self.memory_controller
             && let Some(peak) = self.tree.leaf().and_then(Cgroup::peak_memory_bytes)
         {

@@ -14,7 +14,7 @@ use nix::sys::signalfd::{SfdFlags, SigSet, SignalFd};
 use nix::unistd::{Pid, getegid, geteuid, getpid};
 use toolcell_protocol::worker_api::{Stage, WaitStatus};
 
-use super::namespace::{ENDED, FAILED, KILL_OTHERS, RUNNING, TERMINATE};
+use super::namespace::{ENDED, FAILED, HEARD, KILL_OTHERS, RUNNING, TERMINATE};
 use crate::confine::{TowardsExec, become_tool};
 use crate::sys::clone::{Placement, spawn};
 use crate::sys::fds::close_all_but;
@@ -115,7 +115,11 @@ fn map_ids(ids: Ids) -> Result<(), Errno> {
 fn serve(tool: i32, control: &OwnedFd) -> Result<(), Errno> {
     let pidfd = pidfd_open(tool)?;
     send_packet(control, &[RUNNING], &[pidfd.as_fd()]).map_err(|_| Errno::EPIPE)?;
-    drop(pidfd);
+    // Once reaped it would have no number that the worker could look up.
+    match recv_packet(control) {
+        Ok(Some(packet)) if packet.bytes == [HEARD] => drop(pidfd),
+        _ => return Err(Errno::EPIPE),
+    }
     // Else we would hold the tool's pipes and the daemon's socket open.
     close_all_but(&[control.as_fd()]);
     let mut child = SigSet::empty();

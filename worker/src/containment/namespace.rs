@@ -4,7 +4,8 @@
 //! worker ── SEQPACKET ── init (PID 1, a copy of the worker) ── tool and all that comes of it
 //!
 //!   init ─▶ worker   Running + pidfd of the tool | Failed (see the report page) | Ended{status, alone}
-//!   worker ─▶ init   Terminate | KillOthers;  end-of-file: the worker is gone
+//!   worker ─▶ init   Heard (it may reap now: the worker has looked up the tool's number)
+//!                    Terminate | KillOthers;  end-of-file: the worker is gone
 //! ```
 //!
 //! The kernel kills everything in the namespace when its init dies, and the init dies with the worker, with its
@@ -29,6 +30,7 @@ use crate::sys::{recv_packet, send_packet};
 pub(super) const RUNNING: u8 = b'r';
 pub(super) const FAILED: u8 = b'f';
 pub(super) const ENDED: u8 = b'e';
+pub(super) const HEARD: u8 = b'h';
 pub(super) const TERMINATE: u8 = b't';
 pub(super) const KILL_OTHERS: u8 = b'k';
 
@@ -78,6 +80,7 @@ impl Namespace {
         match packet.as_ref().map(|packet| (packet.bytes.first(), packet.fds.first())) {
             Some((Some(&RUNNING), Some(pidfd))) => {
                 let tool = pid_behind(pidfd).map_err(lost)?;
+                send_packet(&control, &[HEARD], &[]).map_err(lost)?;
                 Ok((Self { control, init, alone: false }, tool))
             }
             Some((Some(&FAILED), _)) => {

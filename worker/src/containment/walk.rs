@@ -138,10 +138,14 @@ mod tests {
         let mut doomed = Command::new("sh").args(["-c", "sleep 60 & sleep 60"]).spawn().expect("sh");
         let me = nix::unistd::getpid().as_raw();
         let (spared_pid, doomed_pid) = (spared.id().cast_signed(), doomed.id().cast_signed());
-        while descendants(doomed_pid).len() < 2 {
+        let sleeps = |pid: &i32| process::leftover(*pid).is_some_and(|process| process.comm == "sleep");
+        let grandchildren = loop {
+            let found = descendants(doomed_pid);
+            if found.iter().filter(|pid| sleeps(pid)).count() == 2 {
+                break found;
+            }
             std::thread::yield_now();
-        }
-        let grandchildren = descendants(doomed_pid);
+        };
         // Other tests of this process have children too: everything but the doomed one is spared.
         let mut found = Vec::new();
         stop_and_kill(me, &|pid| pid != doomed_pid, &mut found);

@@ -21,11 +21,11 @@ pub struct Packet {
     pub fds: Vec<OwnedFd>,
 }
 
-/// Receives one packet; `None` at end-of-file. Blocks or not as the socket is set.
+/// Receives one packet; `None` when the peer has closed. Blocks or not as the socket is set.
 ///
 /// # Errors
 /// Those of `recvmsg`; a packet that is too long or brings too many descriptors is
-/// [`io::ErrorKind::InvalidData`], and all its descriptors are closed.
+/// [`io::ErrorKind::InvalidData`], after which the peer is not to be trusted any more.
 pub fn recv_packet(socket: impl AsFd) -> io::Result<Option<Packet>> {
     let socket = socket.as_fd().as_raw_fd();
     // Small first: a packet is a few dozen bytes, and the spawner must not touch pages that it does not need.
@@ -34,12 +34,18 @@ pub fn recv_packet(socket: impl AsFd) -> io::Result<Option<Packet>> {
         let peeked =
             match nix::sys::socket::recv(socket, &mut bytes, MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC) {
                 Err(Errno::EINTR) => continue,
+                // The peer has closed without reading all that we sent.
+                Err(Errno::ECONNRESET) => return Ok(None),
                 other => other?,
             };
+        // Nobody sends empty packets.
+        if peeked == 0 {
+            return Ok(None);
+        }
         if peeked > MAX_PACKET_BYTES {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the packet is too long"));
         }
-        bytes.resize(peeked.max(1), 0);
+        bytes.resize(peeked, 0);
         break;
     }
     let mut control = nix::cmsg_space!([RawFd; MAX_PACKET_FDS]);
@@ -48,6 +54,7 @@ pub fn recv_packet(socket: impl AsFd) -> io::Result<Option<Packet>> {
         let received =
             match recvmsg::<()>(socket, &mut pieces, Some(&mut control), MsgFlags::MSG_CMSG_CLOEXEC) {
                 Err(Errno::EINTR) => continue,
+                Err(Errno::ECONNRESET) => return Ok(None),
                 other => other?,
             };
         let truncated = received.flags.intersects(MsgFlags::MSG_CTRUNC | MsgFlags::MSG_TRUNC);
@@ -66,9 +73,6 @@ pub fn recv_packet(socket: impl AsFd) -> io::Result<Option<Packet>> {
     };
     if truncated {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the packet was cut off"));
-    }
-    if length == 0 && fds.is_empty() {
-        return Ok(None);
     }
     bytes.truncate(length);
     Ok(Some(Packet { bytes, fds }))

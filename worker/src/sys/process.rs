@@ -57,29 +57,20 @@ pub(crate) fn wait_for_sigchld(timeout: Duration) {
     unsafe { libc::sigtimedwait(set.as_ref(), std::ptr::null_mut(), &raw const timeout) };
 }
 
-/// Size of the kernel's signal set, which is not libc's.
-const KERNEL_SIGSET_BYTES: usize = 8;
-
 /// Every signal back to its default. With all of them blocked in the spawner and its workers nothing is ever
 /// delivered there, and what they start needs no reset of its own.
 pub(crate) fn default_dispositions() {
-    // The kernel's own form of `sigaction`, which is never larger than this: SIG_DFL, no flags, no mask. Not
-    // through libc, which refuses the two signals that it keeps to itself, and whose `posix_spawn` leaves
-    // exactly those ignored in whatever it starts, us included.
-    let default = [0_u64; 4];
+    // What the kernel calls a sigaction, all zeros: SIG_DFL, no flag, empty mask. Not through libc, which keeps
+    // two signals to itself that whoever started the daemon may have left ignored.
+    let default = [0_u64; 8];
     for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: the kernel reads the array, which outlives the call, and writes nothing. SIG_DFL runs no code
-        // of ours; KILL and STOP are refused, which is fine. The Rust runtime's handlers only serve a message on
-        // stack overflow.
+        // SAFETY: the array is larger than any architecture's sigaction, 8 is the size of the kernel's mask.
+        // SIG_DFL runs no code of ours; KILL and STOP are refused, which is fine. The Rust runtime's handlers only
+        // serve a message on stack overflow.
         unsafe {
-            libc::syscall(
-                libc::SYS_rt_sigaction,
-                signal,
-                default.as_ptr(),
-                std::ptr::null_mut::<u64>(),
-                KERNEL_SIGSET_BYTES,
-            )
-        };
+            let old = std::ptr::null_mut::<u64>();
+            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), old, 8_usize);
+        }
     }
 }
 
