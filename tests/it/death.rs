@@ -247,3 +247,19 @@ fn a_daemon_that_is_killed_while_it_starts_leaves_nothing() {
     daemon.start_again();
     all_is_well(&daemon);
 }
+
+#[test]
+fn d02_a_daemon_that_dies_in_the_moment_of_a_start_leaves_no_tool() {
+    setting::in_main_settings(|setting| {
+        let mut daemon = TestDaemon::in_setting(setting);
+        for round in 0..30 {
+            let mut client = daemon.client();
+            let request = client.batch_request((0..4).map(|_| habit("sleep 60")).collect());
+            client.post(request).expect("sent");
+            std::thread::sleep(Duration::from_micros(scatter(round + 5000) % 6_000));
+            daemon.crash();
+            daemon.wait_until_no_tool_is_left(Duration::from_secs(8));
+            daemon.start_again();
+        }
+    });
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use toolcell_protocol::call::{CallResult, Containment, Status};
 use toolcell_tests::daemon::TestDaemon;
-use toolcell_tests::peer::{bash, habit};
+use toolcell_tests::peer::{bash, habit, within};
 use toolcell_tests::setting::{self, Setting};
 
 /// Variables that belong to the daemon and to nobody else. The socket is an abstract one that nobody listens on.
@@ -139,4 +139,24 @@ fn r10_a_huge_limit_of_descriptors_costs_no_time_and_tools_get_the_small_one_bac
     let (own_soft, _) =
         nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).expect("a limit");
     assert_eq!(soft, own_soft, "the daemon raises its own soft limit, and that must not reach tools");
+}
+
+#[test]
+fn i01_i05_tools_that_want_input_or_a_terminal_end_at_once() {
+    let daemon = TestDaemon::in_setting(Setting::own(Containment::Weak));
+    let mut client = daemon.client();
+    let scripts = [
+        "cat",
+        "read line; echo \"[$line]\"",
+        "bash -lic 'echo hi' 2>&1",
+        "stty sane; true",
+        "cat /dev/tty; true",
+    ];
+    let result = client.run(scripts.map(|script| within(30_000, bash(script))).to_vec());
+    for (script, result) in scripts.iter().zip(&result.results) {
+        assert_ne!(result.status, Status::TimedOut, "{script}: {result:#?}");
+        assert!(result.details.signal.is_none(), "{script}: {result:#?}");
+    }
+    assert_eq!(result.results[1].for_model, "[]\n");
+    assert!(result.results[2].for_model.contains("hi\n"), "{result:#?}");
 }

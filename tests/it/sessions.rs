@@ -248,3 +248,33 @@ fn a_client_with_abort_takes_its_calls_along() {
         daemon.wait_until_no_tool_is_left(Duration::from_secs(5));
     });
 }
+
+#[test]
+fn r12_a_thousand_and_a_half_calls_at_once_all_end() {
+    let daemon = TestDaemon::in_setting(WEAK);
+    let mut clients: Vec<Peer> = (0..3).map(|_| daemon.client()).collect();
+    let batches: Vec<_> =
+        clients.iter_mut().map(|client| client.execute((0..512).map(|_| habit("ok")).collect())).collect();
+    for (client, batch) in clients.iter_mut().zip(&batches) {
+        let result = client.finish(batch);
+        assert!(result.results.iter().all(|result| result.status == Status::Ok), "{result:#?}");
+    }
+}
+
+#[test]
+fn d10_a_daemon_that_runs_out_of_descriptors_answers_every_call_and_recovers() {
+    let daemon = TestDaemon::configure(WEAK).descriptors(60).start();
+    let mut client = daemon.client();
+    for _ in 0..3 {
+        let result = client.run((0..100).map(|_| habit("sleep 0.1")).collect());
+        for result in &result.results {
+            let honest = matches!(result.status, Status::Ok | Status::SpawnFailed | Status::WorkerFailed);
+            assert!(honest, "{result:#?}");
+        }
+    }
+    wait_until("a call runs again", Duration::from_secs(10), || {
+        let status = client.run_one(habit("ok")).status;
+        if status == Status::Ok { Ok(()) } else { Err(status) }
+    });
+    assert!(daemon.tool_processes().is_empty(), "a tool is left");
+}
