@@ -21,8 +21,8 @@ use toolcell_protocol::client_api::{DaemonMessage, Refusal, RefusalCode, Reply, 
 use toolcell_protocol::worker_api::FromSpawner;
 
 use crate::core::Core;
-use crate::core::event::{Asker, ConnId, Effect, FreshIds, Input, Now, Peer, StartAttempt};
-use crate::server::connection::{ConnHandle, StreamHandle};
+use crate::core::event::{Asker, ConnId, Effect, FreshIds, Input, Now, Peer};
+use crate::server::connection::ConnHandle;
 use crate::server::listener::Doorkeeper;
 use crate::supervisor::attempt::Control;
 use crate::supervisor::cells::Cells;
@@ -57,13 +57,6 @@ pub enum Event {
     },
     /// An attempt has something for the core.
     Core(Input),
-    /// A start whose worker had died before it got its job.
-    StartAgain {
-        /// The start.
-        start: Box<StartAttempt>,
-        /// Where its output is pushed.
-        stream: Option<StreamHandle>,
-    },
     /// Something came from a spawner.
     Spawner {
         /// Of which spawner; an older one's words mean nothing.
@@ -127,19 +120,33 @@ impl Dispatcher {
 
     /// Runs until the core has stopped, then ends the spawner. `adopt` takes in connections.
     pub async fn run(mut self, mut events: mpsc::Receiver<Event>, adopt: impl Fn(OwnedFd)) {
+        let timer = tokio::time::sleep(Duration::ZERO);
+        tokio::pin!(timer);
+        let mut armed = false;
         while !self.stopped {
-            let event = match self.core.next_deadline() {
-                None => events.recv().await,
-                Some(at_us) => {
-                    let deadline = self.started + Duration::from_micros(at_us);
-                    tokio::select! {
-                        event = events.recv() => event,
-                        () = tokio::time::sleep_until(deadline) => {
-                            self.core.handle(self.now(), Input::Deadline);
-                            self.perform();
-                            continue;
-                        }
-                    }
+            if events.is_empty() {
+                // Writers and attempts go first: they have what others wait for.
+                tokio::task::yield_now().await;
+                if events.is_empty() {
+                    self.supervisor.refill();
+                }
+            }
+            // The timer is set when a deadline comes before it, and left alone when deadlines go away: a wake-up
+            // for nothing now and then is cheaper than setting it for each call.
+            let next = self.core.next_deadline().map(|at_us| self.started + Duration::from_micros(at_us));
+            if let Some(next) = next
+                && (!armed || next < timer.deadline())
+            {
+                armed = true;
+                timer.as_mut().reset(next);
+            }
+            let event = tokio::select! {
+                event = events.recv() => event,
+                () = &mut timer, if armed => {
+                    armed = false;
+                    self.core.handle(self.now(), Input::Deadline);
+                    self.perform();
+                    continue;
                 }
             };
             match event {
@@ -187,7 +194,6 @@ impl Dispatcher {
                 }
                 self.core.handle(self.now(), input);
             }
-            Event::StartAgain { start, stream } => self.supervisor.start(start, stream),
             Event::Spawner { generation, event } => {
                 if let SpawnerEvent::Message(FromSpawner::Hello { pid, .. }, _) = &event {
                     tracing::debug!(pid, "the spawner is ready");

@@ -91,7 +91,7 @@ pub enum FromSpawner {
         /// The kernel's error number.
         errno: i32,
     },
-    /// A worker ended and was reaped.
+    /// A worker ended and was reaped. Not sent for one that exited with 0: that has said `Finished` before.
     Reaped {
         /// The worker.
         pid: i32,

@@ -20,7 +20,9 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 use toolcell_protocol::call::{Blob, Stream};
-use toolcell_protocol::client_api::{ClientHello, ClientMessage, DaemonHello, DaemonMessage};
+use toolcell_protocol::client_api::{
+    ClientHello, ClientMessage, DaemonHello, DaemonMessage, EventBody, ExecuteAnswer, Reply,
+};
 use toolcell_protocol::codec;
 use toolcell_protocol::frame::FrameBuffer;
 use toolcell_protocol::id::CallUid;
@@ -32,6 +34,10 @@ use crate::dispatcher::Event;
 
 /// Output chunks that may wait for one connection; with the chunk bound, 1 MiB.
 const MAX_QUEUED_CHUNKS: usize = 4;
+
+/// How long a message that announces more may wait for it, so that both leave together. Each write wakes the client,
+/// and on a busy host that costs the very call that it waits for a good part of its time.
+const COMPANY_DEADLINE: Duration = Duration::from_millis(20);
 
 /// Messages that one write takes together.
 const MAX_WRITTEN_TOGETHER: usize = 64;
@@ -57,8 +63,8 @@ pub struct Greeting {
 /// Something to write.
 #[derive(Debug)]
 enum Outgoing {
-    /// A whole frame.
-    Frame(Vec<u8>),
+    /// A whole frame. `lazy`: it may wait for company.
+    Frame { frame: Vec<u8>, lazy: bool },
     /// A frame in two parts; the permit comes back when it is written.
     Chunk {
         head: Vec<u8>,
@@ -91,7 +97,7 @@ impl ConnHandle {
             tracing::error!(%error, "a message is too large for a frame; its connection is closed");
             let reason = format!("an answer does not fit a frame: {error}; ask for less at once");
             let _ = codec::encode_frame(&DaemonMessage::Closing { reason }, &mut frame);
-            let _ = self.queue.send(Outgoing::Frame(frame));
+            let _ = self.queue.send(Outgoing::Frame { frame, lazy: false });
             let _ = self.queue.send(Outgoing::Close);
             return false;
         }
@@ -100,7 +106,7 @@ impl ConnHandle {
             self.kick.notify_one();
             return false;
         }
-        self.queue.send(Outgoing::Frame(frame)).is_ok()
+        self.queue.send(Outgoing::Frame { frame, lazy: announces_more(message) }).is_ok()
     }
 
     /// Tells the peer why, and closes.
@@ -244,6 +250,19 @@ pub async fn serve(
     }
 }
 
+/// More about the same batch follows soon, or within the time that a worker holds a short tool's start back.
+const fn announces_more(message: &DaemonMessage) -> bool {
+    match message {
+        DaemonMessage::Reply { reply: Ok(Reply::BatchAccepted { answer, .. }), .. } => {
+            matches!(answer, ExecuteAnswer::ExecutingTools)
+        }
+        DaemonMessage::Event(event) => {
+            matches!(event.body, EventBody::BatchStarted { .. } | EventBody::ToolFinished { .. })
+        }
+        _ => false,
+    }
+}
+
 const LINES_REFUSAL: &str = concat!(
     r#"{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"this daemon speaks length-framed bincode only; "#,
     r#"use a client library, or the toolcell command with --json"}}"#,
@@ -334,10 +353,31 @@ async fn write_all(
     // Attempts that wait for room must learn that nobody reads any more.
     let _close_chunks = CloseOnDrop(chunks);
     let mut batch = Vec::with_capacity(MAX_WRITTEN_TOGETHER);
-    while outgoing.recv_many(&mut batch, MAX_WRITTEN_TOGETHER).await > 0 {
+    // Set at most once in its time, not once per message: setting a timer has a price too.
+    let company = tokio::time::sleep(Duration::ZERO);
+    tokio::pin!(company);
+    let mut armed = false;
+    loop {
+        let mut waited = false;
+        let room = MAX_WRITTEN_TOGETHER - batch.len();
+        tokio::select! {
+            got = outgoing.recv_many(&mut batch, room) => if got == 0 { return },
+            () = &mut company, if armed => {
+                armed = false;
+                waited = true;
+            }
+        }
+        let lazy = batch.iter().all(|item| matches!(item, Outgoing::Frame { lazy: true, .. }));
+        if lazy && !waited && batch.len() < MAX_WRITTEN_TOGETHER {
+            if !armed {
+                armed = true;
+                company.as_mut().reset(tokio::time::Instant::now() + COMPANY_DEADLINE);
+            }
+            continue;
+        }
         let closes = batch.iter().position(|item| matches!(item, Outgoing::Close));
         let items = &batch[..closes.unwrap_or(batch.len())];
-        let frames = items.iter().filter(|item| matches!(item, Outgoing::Frame(_))).count();
+        let frames = items.iter().filter(|item| matches!(item, Outgoing::Frame { .. })).count();
         if write_batch(&mut write, items).await.is_err() || closes.is_some() {
             return;
         }
@@ -355,13 +395,13 @@ impl Drop for CloseOnDrop {
 }
 
 async fn write_batch(write: &mut OwnedWriteHalf, items: &[Outgoing]) -> io::Result<()> {
-    if let [Outgoing::Frame(frame)] = items {
+    if let [Outgoing::Frame { frame, .. }] = items {
         return write.write_all(frame).await;
     }
     let mut slices = Vec::with_capacity(items.len() * 2);
     for item in items {
         match item {
-            Outgoing::Frame(frame) => slices.push(IoSlice::new(frame)),
+            Outgoing::Frame { frame, .. } => slices.push(IoSlice::new(frame)),
             Outgoing::Chunk { head, payload, .. } => {
                 slices.push(IoSlice::new(head));
                 slices.push(IoSlice::new(payload));

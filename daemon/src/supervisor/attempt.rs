@@ -5,12 +5,12 @@
 //!        │                  │  ▲
 //!        │                  │  └── wishes (terminate, kill) are passed on while reading
 //!        │                  └── end-of-file, junk, silence after a kill ──▶ clean up ──▶ report "lost"
-//!        └── the idle worker was dead: give the start back, another worker takes it
+//!        └── the idle worker was dead: another worker takes the job, no attempt begins
 //! ```
 //!
 //! Exactly one `Input::AttemptEnded` leaves this task, whatever the worker does.
 
-use std::io;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use toolcell_protocol::codec;
 use toolcell_protocol::frame::{HEADER_BYTES, body_size};
 use toolcell_protocol::id::CallUid;
 use toolcell_protocol::version::WORKER_PROTOCOL;
-use toolcell_protocol::worker_api::{Finished, FromWorker, Segment, Stage, ToWorker, WaitStatus, WorkerKind};
+use toolcell_protocol::worker_api::{Finished, FromWorker, Job, Segment, Stage, ToWorker, WaitStatus, WorkerKind};
 use toolcell_worker::sys::pidfd_send_signal;
 
 use super::cells::Cells;
@@ -70,6 +70,8 @@ pub struct Attempt {
     pub start: Box<StartAttempt>,
     /// Who runs it.
     pub worker: IdleWorker,
+    /// What of the job its socket had no room for yet.
+    pub unsent: Vec<u8>,
     /// Where output is pushed to.
     pub stream: Option<StreamHandle>,
     /// Where output is kept.
@@ -90,6 +92,25 @@ pub async fn report_not_started(events: mpsc::Sender<Event>, start: Box<StartAtt
     let input = Input::AttemptEnded { call: start.job.call_uid, report: Box::new(report) };
     // The dispatcher is gone only when the daemon is.
     let _ = events.send(Event::Core(input)).await;
+}
+
+/// Writes the job to an idle worker, without waiting; gives back what did not fit.
+///
+/// # Errors
+/// When the worker is gone: then it has not begun.
+pub fn hand_over(worker: &IdleWorker, job: &Job) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(2048);
+    codec::encode_frame(&ToWorker::Hello { version: WORKER_PROTOCOL }, &mut bytes)
+        .and_then(|()| codec::encode_frame(&ToWorker::Job(Box::new(job.clone())), &mut bytes))
+        .map_err(io::Error::other)?;
+    match (&worker.socket).write(&bytes) {
+        Ok(written) => {
+            bytes.drain(..written);
+            Ok(bytes)
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(bytes),
+        Err(error) => Err(error),
+    }
 }
 
 /// How reading ended.
@@ -122,7 +143,7 @@ struct Running {
 impl Attempt {
     /// Runs it to its end.
     pub async fn run(self, events: mpsc::Sender<Event>) {
-        let Self { start, worker, stream, log, mut controls, cells } = self;
+        let Self { start, worker, unsent, stream, log, mut controls, cells } = self;
         let IdleWorker { pid, pidfd, socket, leaf, reaped } = worker;
         let StartAttempt { session, kind, job, stream_to, for_model_bytes, expect_json } = *start;
         let call = job.call_uid;
@@ -157,27 +178,9 @@ impl Attempt {
             greeted: false,
             kill_deadline: None,
         };
-        let job = Box::new(job);
-        match timeout(WORKER_DEADLINE, running.hand_over(&job)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) if is_gone(&error) => {
-                // It died while it was idle; the tool cannot have been started.
-                tracing::warn!(pid, "an idle worker was dead; another one takes the call");
-                let start = StartAttempt { session, kind, job: *job, stream_to, for_model_bytes, expect_json };
-                let again = Event::StartAgain { start: Box::new(start), stream: running.stream };
-                let _ = events.send(again).await;
-                return;
-            }
-            Ok(Err(error)) => {
-                let _ = pidfd_send_signal(&running.pidfd, nix::libc::SIGKILL);
-                tracing::error!(pid, %error, "cannot hand a job over");
-                let start = StartAttempt { session, kind, job: *job, stream_to, for_model_bytes, expect_json };
-                let errno = error.raw_os_error().unwrap_or(nix::libc::EIO);
-                return report_not_started(events, Box::new(start), Stage::Fork, errno).await;
-            }
-            Err(_elapsed) => {
-                let _ = pidfd_send_signal(&running.pidfd, nix::libc::SIGKILL);
-            }
+        if !unsent.is_empty() && timeout(WORKER_DEADLINE, running.socket.write_all(&unsent)).await.is_err() {
+            // It does not read its job; a failed write shows as end-of-file below.
+            let _ = pidfd_send_signal(&running.pidfd, nix::libc::SIGKILL);
         }
         let reading = running.read_to_end(&mut controls).await;
         let (end, proven_gone) = match reading {
@@ -209,14 +212,6 @@ impl Attempt {
 }
 
 impl Running {
-    async fn hand_over(&mut self, job: &toolcell_protocol::worker_api::Job) -> io::Result<()> {
-        let mut bytes = Vec::with_capacity(2048);
-        codec::encode_frame(&ToWorker::Hello { version: WORKER_PROTOCOL }, &mut bytes)
-            .and_then(|()| codec::encode_frame(&ToWorker::Job(Box::new(job.clone())), &mut bytes))
-            .map_err(io::Error::other)?;
-        self.socket.write_all(&bytes).await
-    }
-
     async fn read_to_end(&mut self, controls: &mut mpsc::UnboundedReceiver<Control>) -> Reading {
         let mut buffer = BytesMut::with_capacity(READ_BUFFER_BYTES);
         loop {
@@ -445,10 +440,6 @@ async fn keep_killing(cells: Arc<Cells>, leaf: Option<String>) {
         }
     }
     tracing::error!(leaf, "a cell cannot be emptied; a process in it does not react to SIGKILL");
-}
-
-fn is_gone(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 /// Completes what is kept of the output and makes the text for the model.

@@ -77,6 +77,13 @@ struct PendingStart {
     stream: Option<StreamHandle>,
 }
 
+/// An attempt in flight.
+#[derive(Debug)]
+struct InFlight {
+    control: mpsc::UnboundedSender<Control>,
+    worker_pid: i32,
+}
+
 #[derive(Debug, Default)]
 struct Stock {
     idle: VecDeque<IdleWorker>,
@@ -98,7 +105,7 @@ pub struct Supervisor {
     forks: HashMap<u64, PendingFork>,
     next_ticket: u64,
     reapers: HashMap<i32, oneshot::Sender<Reaped>>,
-    attempts: HashMap<CallUid, mpsc::UnboundedSender<Control>>,
+    attempts: HashMap<CallUid, InFlight>,
     /// Outputs of all known calls.
     pub outputs: OutputStore,
 }
@@ -156,11 +163,15 @@ impl Supervisor {
     /// Starts an attempt: with a worker from the stock, else as soon as one is forked.
     pub fn start(&mut self, start: Box<StartAttempt>, stream: Option<StreamHandle>) {
         let kind = start.kind;
-        let pending = PendingStart { start, stream };
-        match self.stock(kind).idle.pop_front() {
-            Some(worker) => self.run(pending, worker),
-            None => self.stock(kind).waiting.push_back(pending),
+        let mut pending = PendingStart { start, stream };
+        while let Some(worker) = self.stock(kind).idle.pop_front() {
+            match self.run(pending, worker) {
+                Ok(()) => return,
+                // It died while it was idle; the next one takes the call.
+                Err(again) => pending = again,
+            }
         }
+        self.stock(kind).waiting.push_back(pending);
         self.refill();
     }
 
@@ -168,7 +179,7 @@ impl Supervisor {
     pub fn control(&mut self, call: CallUid, control: Control) {
         if let Some(attempt) = self.attempts.get(&call) {
             // An attempt that has just ended does not listen any more, and need not.
-            let _ = attempt.send(control);
+            let _ = attempt.control.send(control);
             return;
         }
         // Still waiting for a worker: it never starts.
@@ -190,7 +201,10 @@ impl Supervisor {
 
     /// An attempt is over.
     pub fn attempt_ended(&mut self, call: CallUid) {
-        self.attempts.remove(&call);
+        if let Some(attempt) = self.attempts.remove(&call) {
+            // A worker that ends well is not reported.
+            self.reapers.remove(&attempt.worker_pid);
+        }
     }
 
     /// Something came from the spawner.
@@ -212,7 +226,6 @@ impl Supervisor {
                 for stock in [&mut self.exec, &mut self.builtin] {
                     stock.idle.retain(|worker| worker.pid != pid);
                 }
-                self.refill();
             }
             SpawnerEvent::Message(FromSpawner::Swept { killed, clean }, _) => {
                 tracing::debug!(killed, clean, "the spawner swept");
@@ -237,19 +250,29 @@ impl Supervisor {
         }
     }
 
-    fn run(&mut self, pending: PendingStart, worker: IdleWorker) {
+    /// Hands the job to the worker before anything else is done, since everybody waits for just that.
+    fn run(&mut self, pending: PendingStart, worker: IdleWorker) -> Result<(), PendingStart> {
+        let unsent = match attempt::hand_over(&worker, &pending.start.job) {
+            Ok(unsent) => unsent,
+            Err(error) => {
+                tracing::warn!(pid = worker.pid, %error, "an idle worker cannot take a job; another one does");
+                return Err(pending);
+            }
+        };
         let PendingStart { start, stream } = pending;
         let call = start.job.call_uid;
         let log = self.outputs.open(call);
         log.kept().spool = start.job.output.spool.as_ref().map(|spool| (&spool.path).into());
         let (control, controls) = mpsc::unbounded_channel();
-        self.attempts.insert(call, control);
-        let attempt = Attempt { start, worker, stream, log, controls, cells: Arc::clone(&self.cells) };
+        self.attempts.insert(call, InFlight { control, worker_pid: worker.pid });
+        let attempt = Attempt { start, worker, unsent, stream, log, controls, cells: Arc::clone(&self.cells) };
         tokio::spawn(attempt.run(self.events.clone()));
+        Ok(())
     }
 
-    /// Asks for as many forks as waiting starts and the stock want.
-    fn refill(&mut self) {
+    /// Asks for as many forks as waiting starts and the stock want. The dispatcher calls it when it has nothing
+    /// else to do: a fork takes a processor that a running call can use better.
+    pub fn refill(&mut self) {
         for kind in [WorkerKind::Exec, WorkerKind::Builtin] {
             loop {
                 let in_flight = self.forks.len();
@@ -289,10 +312,16 @@ impl Supervisor {
         self.reapers.insert(pid, reaper);
         let worker = IdleWorker { pid, pidfd, socket, leaf, reaped };
         match self.stock(kind).waiting.pop_front() {
-            Some(pending) => self.run(pending, worker),
             None => self.stock(kind).idle.push_back(worker),
+            Some(pending) => {
+                if let Err(again) = self.run(pending, worker) {
+                    self.stock(kind).waiting.push_front(again);
+                }
+            }
         }
-        self.refill();
+        if !(self.exec.waiting.is_empty() && self.builtin.waiting.is_empty()) {
+            self.refill();
+        }
     }
 
     fn fork_failed(&mut self, ticket: u64, stage: toolcell_protocol::worker_api::Stage, errno: i32) {

@@ -218,7 +218,10 @@ impl Spawner {
             if let Some(leaf) = worker.leaf {
                 self.leaves.remove(&leaf);
             }
-            self.send(&FromSpawner::Reaped { pid, status, orphans }, &[]);
+            // The daemon has heard `Finished` of a worker that ended well, and must not be woken once more for it.
+            if status != WaitStatus::Exited(0) {
+                self.send(&FromSpawner::Reaped { pid, status, orphans }, &[]);
+            }
         }
     }
 
