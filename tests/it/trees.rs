@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use toolcell_protocol::call::{Containment, Status};
-use toolcell_protocol::client_api::{KillAnswer, OnDisconnect, Reply, Request};
-use toolcell_protocol::id::CallUid;
+use toolcell_protocol::client_api::{KillAnswer, OnDisconnect, Reply, Request, SessionRef};
+use toolcell_protocol::id::{CallUid, SessionName};
 use toolcell_tests::cgroups;
 use toolcell_tests::daemon::TestDaemon;
 use toolcell_tests::peer::{Peer, bash, call, habit, within};
@@ -322,16 +322,13 @@ fn k21_a_tool_that_kills_everything_it_may_reaches_nothing_of_ours() {
     }
 }
 
-/// Runs a script as a user whose relay it may kill, too; the result is asked for by root.
+/// Runs a script as a user whose connection it kills, too: root asks for it in that user's session.
 fn killer_result(daemon: &TestDaemon, script: &str) -> Status {
-    let mut client = daemon.peer_as(61_002, &[]);
-    client.open("killer", &daemon.work(), &daemon.marker, OnDisconnect::Linger);
-    let batch = client.execute(vec![bash(script)]);
+    let mut victim = daemon.peer_as(61_002, &[]);
+    victim.open("killer", &daemon.work(), &daemon.marker, OnDisconnect::Linger);
     let mut root = daemon.peer();
-    match root.granted(Request::CallWait { call_uid: batch.call_uids[0], timeout_ms: 20_000 }) {
-        Reply::CallEnd(Some(result)) => result.status,
-        other => panic!("no end but {other:?}"),
-    }
+    root.session = SessionRef { uid: Some(61_002), name: SessionName::from("killer") };
+    root.run_one(bash(script)).status
 }
 
 #[test]
