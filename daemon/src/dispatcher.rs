@@ -165,6 +165,9 @@ impl Dispatcher {
         while self.doorkeeper.connections() > 0 && Instant::now() < farewell {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        // Workers that were just forked may still be in the queue, and would wait for a daemon that never comes.
+        events.close();
+        while events.try_recv().is_ok() {}
         self.supervisor.shut_down().await;
     }
 

@@ -293,9 +293,17 @@ fn greet() -> io::Result<SpawnerSetup> {
     let hello = FromSpawner::Hello { version: WORKER_PROTOCOL, pid: nix::unistd::getpid().as_raw() };
     let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
     let bytes = codec::encode(&hello).map_err(|error| invalid(error.to_string()))?;
-    sys::send_packet(socket(), &bytes, &[])?;
-    let packet =
-        sys::recv_packet(socket())?.ok_or_else(|| invalid("the daemon left before its Hello".into()))?;
+    // A daemon that is gone already has still said what must be removed.
+    match sys::send_packet(socket(), &bytes, &[]) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        sent => sent?,
+    }
+    let mut packet = sys::recv_packet(socket())?;
+    if packet.is_none() {
+        // Left without reading our Hello: that shows once as an end, and its own Hello is behind it.
+        packet = sys::recv_packet(socket())?;
+    }
+    let packet = packet.ok_or_else(|| invalid("the daemon left before its Hello".into()))?;
     match codec::decode::<ToSpawner>(&packet.bytes).map_err(|error| invalid(error.to_string()))? {
         ToSpawner::Hello(setup) if setup.version == WORKER_PROTOCOL => Ok(setup),
         ToSpawner::Hello(setup) => Err(invalid(format!(

@@ -8,6 +8,7 @@
 //! memory   the child's stack, the page that parent and child share
 //! packet   bytes and descriptors over a SEQPACKET socket
 //! peer     the groups of a socket's peer
+//! probe    whether the calls that cells are built on can be had
 //! process  waiting, signals, the end
 //! ```
 //!
@@ -22,9 +23,11 @@ mod listen;
 pub(crate) mod memory;
 mod packet;
 mod peer;
+mod probe;
 pub(crate) mod process;
 
 pub use listen::take_listen_fds;
 pub use packet::{Packet, recv_packet, send_packet};
 pub use peer::peer_groups;
+pub use probe::{probe_clone3, probe_pidfd};
 pub use process::pidfd_send_signal;
