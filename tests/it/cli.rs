@@ -361,10 +361,10 @@ fn commands_about_calls_work_on_a_daemon_that_runs() {
     let batch = client.execute(vec![peer::habit("drip 600 100"), peer::habit("exit 5")]);
     client.wait_for_output(batch.call_uids[0], "line 0");
     let (running, ended) = (batch.call_uids[0].to_string(), batch.call_uids[1].to_string());
-    let listed = text(&on_daemon(&["ps", "--json"]).stdout);
-    assert!(listed.contains(&running) && !listed.contains(&ended), "{listed}");
     let waited = on_daemon(&["wait", &ended]);
     assert_eq!(waited.status.code(), Some(5), "{waited:?}");
+    let listed = text(&on_daemon(&["ps", "--json"]).stdout);
+    assert!(listed.contains(&running) && !listed.contains(&ended), "{listed}");
     let output = on_daemon(&["output", &running]);
     assert!(text(&output.stdout).starts_with("line 0\n"), "{output:?}");
     let killed = on_daemon(&["kill", &running, "--reason", "enough"]);
