@@ -130,12 +130,13 @@ impl Spawner {
                 self.reap_all();
             }
             if packet {
-                match sys::recv_packet(socket())? {
-                    Some(packet) => match codec::decode::<ToSpawner>(&packet.bytes) {
+                match sys::recv_packet(socket()) {
+                    Ok(Some(packet)) => match codec::decode::<ToSpawner>(&packet.bytes) {
                         Ok(request) => self.handle(request)?,
                         Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
                     },
-                    None => self.begin_closing(),
+                    // A daemon that ends before it has read all that we sent shows as ECONNRESET.
+                    Ok(None) | Err(_) => self.begin_closing(),
                 }
             }
             self.on_time();

@@ -41,7 +41,7 @@ fn a_worker_whose_daemon_is_gone_kills_its_tree() {
         let pid = worker.pid;
         drop(worker.stream);
         assert_eq!(spawner.reaped(pid), (WaitStatus::Exited(0), vec![]), "{cage:?}");
-        assert_eq!(marked(&mark), []);
+        assert_eq!(marked(&mark), Vec::<i32>::new());
     });
 }
 
@@ -64,7 +64,7 @@ fn when_the_daemon_dies_everything_goes() {
         drop(idle);
         spawner.close();
         for mark in marks {
-            assert_eq!(marked(&mark), [], "{cage:?}");
+            assert_eq!(marked(&mark), Vec::<i32>::new(), "{cage:?}");
         }
         assert!(pids.into_iter().all(|pid| state(pid).is_none()));
     });
@@ -81,7 +81,7 @@ fn workers_that_keep_their_sockets_do_not_keep_a_spawner_without_daemon() {
         // Stopped, so that it cannot see the end-of-file: after its time the spawner kills it.
         pidfd_send_signal(&worker.pidfd, libc::SIGSTOP).expect("stopped");
         spawner.close();
-        assert_eq!(marked(&mark), [], "{cage:?}");
+        assert_eq!(marked(&mark), Vec::<i32>::new(), "{cage:?}");
     });
 }
 
