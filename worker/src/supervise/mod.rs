@@ -12,18 +12,22 @@
 //! A short tool costs two waits: one until it has ended, and none after that. In the first millisecond only the
 //! socket and the children are watched: `Started` is held back for it, and output stays in the pipe.
 
-use std::os::fd::{AsFd, OwnedFd};
+mod cpu;
+mod finish;
+mod wait;
+
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
-use nix::libc;
-use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::resource::UsageWho;
 use nix::sys::signalfd::SignalFd;
 use nix::unistd::read;
 use toolcell_protocol::call::{Blob, Layers, Leftover, LimitName, Stream};
-use toolcell_protocol::worker_api::{AttemptEnd, Finished, FromWorker, Job, ToWorker, WaitStatus};
+use toolcell_protocol::worker_api::{FromWorker, Job, ToWorker};
+
+use self::cpu::CpuBudget;
+use self::wait::Ready;
 
 use crate::cgroup::Cgroup;
 use crate::channel::{Channel, Flushed, Received};
@@ -31,7 +35,6 @@ use crate::containment::Tree;
 use crate::job::Stdin;
 use crate::output::Output;
 use crate::spawner::Facts;
-use crate::usage::usage;
 use crate::worker::{self, EXIT_DONE, EXIT_NOT_GONE, EXIT_PROTOCOL, Kit, Pipe};
 
 /// How long `Started` waits for a quick end, to leave together with it.
@@ -132,46 +135,6 @@ struct Reading {
     enlarged: bool,
 }
 
-/// The CPU budget of the tree.
-#[derive(Debug)]
-struct CpuBudget {
-    budget_ms: u64,
-    next_look: Instant,
-}
-
-impl CpuBudget {
-    const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
-    const LONGEST_PAUSE: Duration = Duration::from_millis(250);
-
-    fn new(budget_ms: u64, now: Instant) -> Self {
-        Self { budget_ms, next_look: now + Self::pause(budget_ms) }
-    }
-
-    /// Even four busy CPUs cannot use up what is left before the next look.
-    fn pause(left_ms: u64) -> Duration {
-        Duration::from_millis(left_ms / 4).clamp(Self::SHORTEST_PAUSE, Self::LONGEST_PAUSE)
-    }
-
-    /// Whether the budget is used up; looks only when it is time.
-    fn is_exceeded(&mut self, now: Instant, tree: &Tree) -> bool {
-        if now < self.next_look {
-            return false;
-        }
-        let used_ms = tree.cpu_us() / 1000;
-        self.next_look = now + Self::pause(self.budget_ms.saturating_sub(used_ms));
-        used_ms >= self.budget_ms
-    }
-}
-
-/// What a wait found.
-#[derive(Debug, Default, Clone, Copy)]
-struct Ready {
-    socket: bool,
-    children: bool,
-    init: bool,
-    pipes: [bool; 2],
-}
-
 struct Supervision {
     channel: Channel,
     children: SignalFd,
@@ -250,56 +213,6 @@ impl Supervision {
                 self.channel.has_pending()
             }
         }
-    }
-
-    fn wait(&self) -> Result<Ready, Errno> {
-        let pending = self.channel.has_pending() && self.hold_until.is_none();
-        let socket_events = if pending { PollFlags::POLLIN | PollFlags::POLLOUT } else { PollFlags::POLLIN };
-        let children = PollFd::new(self.children.as_fd(), PollFlags::POLLIN);
-        let mut fds = [
-            PollFd::new(self.channel.as_fd(), socket_events),
-            children.clone(),
-            children.clone(),
-            children.clone(),
-            children,
-        ];
-        let mut count = 2;
-        let mut add = |fd| {
-            fds[count] = PollFd::new(fd, PollFlags::POLLIN);
-            count += 1;
-            count - 1
-        };
-        let init = self.tree.control().filter(|_| self.tree.status().is_none()).map(&mut add);
-        let reads = self.hold_until.is_none() || self.phase != Phase::Running;
-        let pipes = [0, 1].map(|at: usize| {
-            let fd = self.pipes[at].fd.as_ref().filter(|_| reads && !self.channel.is_full());
-            fd.map(|fd| add(fd.as_fd()))
-        });
-        let timeout = self.next_timer().map(crate::clock::until);
-        match ppoll(&mut fds[..count], timeout, None) {
-            Ok(_) => {}
-            Err(Errno::EINTR) => return Ok(Ready::default()),
-            Err(error) => return Err(error),
-        }
-        let ready = |at: usize| fds[at].revents().is_some_and(|events| !events.is_empty());
-        // Room to write alone is no reason to read the socket.
-        let only_room = fds[0].revents() == Some(PollFlags::POLLOUT);
-        Ok(Ready {
-            socket: ready(0) && !only_room,
-            children: ready(1),
-            init: init.is_some_and(ready),
-            pipes: pipes.map(|at| at.is_some_and(ready)),
-        })
-    }
-
-    fn next_timer(&self) -> Option<Instant> {
-        let progress = (self.output.has_progress() && !self.channel.is_full()).then_some(self.next_progress);
-        let cpu = self.cpu.as_ref().filter(|_| self.phase == Phase::Running).map(|cpu| cpu.next_look);
-        let phase = match self.phase {
-            Phase::Draining(until) | Phase::LastReading(until) => Some(until),
-            Phase::Running | Phase::Leaving => None,
-        };
-        [self.hold_until, progress, cpu, phase].into_iter().flatten().min()
     }
 
     fn look_at_children(&mut self, ready: Ready) {
@@ -383,8 +296,10 @@ impl Supervision {
         if gone { EXIT_DONE } else { EXIT_NOT_GONE }
     }
 
-    fn exit_code(&self) -> i32 {
-        if self.proven_gone { EXIT_DONE } else { EXIT_NOT_GONE }
+    /// All is said. A namespace's init may still be on its way out, for which nobody needed to wait.
+    fn exit_code(&mut self) -> i32 {
+        let gone = self.proven_gone && (self.tree.is_reaped() || self.tree.kill(Instant::now() + PROOF_TIME));
+        if gone { EXIT_DONE } else { EXIT_NOT_GONE }
     }
 
     fn read_ready(&mut self, ready: Ready) {
@@ -476,7 +391,11 @@ impl Supervision {
         if self.proven_gone {
             return;
         }
-        if !self.tree.is_empty() && !self.signalled && self.killed_for.is_none() {
+        if self.tree.is_empty() {
+            self.proven_gone = true;
+            return;
+        }
+        if !self.signalled && self.killed_for.is_none() {
             self.leftovers = self.tree.leftovers();
         }
         self.proven_gone = self.tree.kill(Instant::now() + PROOF_TIME);
@@ -509,68 +428,5 @@ impl Supervision {
             self.killed_for = Some((LimitName::Cpu, cpu.budget_ms));
             self.kill();
         }
-    }
-
-    fn finish(&mut self) -> Finished {
-        // Without a status the daemon is gone and nobody will read this.
-        let status = self.tree.status().unwrap_or(WaitStatus::Signaled(libc::SIGKILL));
-        let nothing = toolcell_protocol::worker_api::OutputPolicy {
-            inline_bytes: 0,
-            tail_bytes: 0,
-            stream: false,
-            max_total_bytes: None,
-            spool: None,
-        };
-        let account = std::mem::replace(&mut self.output, Output::new(&nothing)).finish();
-        let mut usage = usage(UsageWho::RUSAGE_CHILDREN);
-        let reaped_us = usage.user_cpu_us + usage.system_cpu_us;
-        usage.user_cpu_us += self.cpu_before_kill_us.saturating_sub(reaped_us);
-        if self.memory_controller
-            && let Some(peak) = self.tree.leaf().and_then(Cgroup::peak_memory_bytes)
-        {
-            usage.peak_memory_bytes = peak;
-        }
-        let duration = self.ended_at.unwrap_or(self.started_at) - self.started_at;
-        Finished {
-            signalled: self.signalled,
-            killed_for: self.killed_for,
-            limits_hit: self.limits_hit(status, usage.user_cpu_us + usage.system_cpu_us),
-            stdout_bytes: account.stdout_bytes,
-            stderr_bytes: account.stderr_bytes,
-            tail: account.tail,
-            omitted_bytes: account.omitted_bytes,
-            spool: account.spool,
-            stdout_open_after_exit: self.open_after_exit,
-            stdin_unread_bytes: self.stdin.as_ref().map_or(0, Stdin::unread_bytes),
-            usage,
-            leftovers: std::mem::take(&mut self.leftovers),
-            proven_gone: self.proven_gone,
-            duration_us: u64::try_from(duration.as_micros()).unwrap_or(u64::MAX),
-            ..worker::finished(AttemptEnd::Ended(status), Some(self.layers.clone()))
-        }
-    }
-
-    /// Limits of the kernel's that show in how the tool ended.
-    fn limits_hit(&self, status: WaitStatus, cpu_us: u64) -> Vec<LimitName> {
-        let mut hit = Vec::new();
-        match status {
-            WaitStatus::Signaled(libc::SIGXCPU) => hit.push(LimitName::Cpu),
-            WaitStatus::Signaled(libc::SIGXFSZ) => hit.push(LimitName::Fsize),
-            // The hard limit, a second after a SIGXCPU that was ignored.
-            WaitStatus::Signaled(libc::SIGKILL)
-                if !self.signalled
-                    && self.killed_for.is_none()
-                    && self.cpu_seconds.is_some_and(|limit| cpu_us >= limit.saturating_mul(1_000_000)) =>
-            {
-                hit.push(LimitName::Cpu);
-            }
-            _ => {}
-        }
-        if self.memory_controller
-            && self.tree.leaf().and_then(Cgroup::oom_kills).is_some_and(|count| count > 0)
-        {
-            hit.push(LimitName::Memory);
-        }
-        hit
     }
 }
