@@ -54,7 +54,7 @@ fn a_kill_takes_the_whole_tree_however_often_it_is_tried() {
             let run = worker.finish();
             let finished = run.finished();
             assert!(asked.elapsed() < Duration::from_secs(5), "{:?} in {cage:?}", asked.elapsed());
-            assert_eq!(marked(&mark), [], "{cage:?}");
+            assert_eq!(marked(&mark), Vec::<i32>::new(), "{cage:?}");
             assert_eq!(finished.end, AttemptEnd::Ended(WaitStatus::Signaled(libc::SIGKILL)));
             assert!(finished.signalled && finished.proven_gone && finished.leftovers.is_empty());
             assert_eq!(spawner.reaped(worker.pid), (WaitStatus::Exited(0), vec![]));
@@ -167,7 +167,7 @@ fn an_ordinary_users_trees_are_killed_and_listed_too() {
         let job = script(&format!("{ESCAPING} id -u; sleep 300 & echo $$"));
         let mark = mark(&job);
         let run = spawner.run_in(cage, job);
-        assert_eq!(marked(&mark), [], "{cage:?}");
+        assert_eq!(marked(&mark), Vec::<i32>::new(), "{cage:?}");
         let finished = run.finished();
         assert!(finished.proven_gone && finished.stdout_open_after_exit);
         assert!(finished.leftovers.iter().any(|left| left.comm == "sleep"), "{:?}", finished.leftovers);
