@@ -8,7 +8,7 @@ use toolcell_protocol::client_api::{
 };
 use toolcell_protocol::id::{CallId, CallUid, SessionName};
 use toolcell_tests::daemon::TestDaemon;
-use toolcell_tests::peer::{Accepted, Peer, habit};
+use toolcell_tests::peer::{Peer, habit};
 use toolcell_tests::setting::{self, Setting};
 use toolcell_tests::waiting::wait_until;
 
@@ -34,20 +34,14 @@ fn a_session_has_one_batch_at_a_time() {
 }
 
 #[test]
-fn the_same_key_answers_with_the_batch_that_is_there() {
+fn a_key_is_refused_as_long_as_it_would_not_be_kept() {
     let daemon = TestDaemon::in_setting(WEAK);
     let mut client = daemon.client();
-    let Request::BatchExecute(batch) = client.batch_request(vec![habit("sleep 0.3")]) else { panic!() };
-    let keyed = || Request::BatchExecute(BatchExecute { key: Some("turn-1".into()), ..batch.clone() });
-    let Reply::BatchAccepted { batch_id, call_uids, .. } = client.granted(keyed()) else {
-        panic!("no batch")
-    };
-    let Reply::BatchAccepted { batch_id: again, call_uids: same, .. } = client.granted(keyed()) else {
-        panic!("no batch")
-    };
-    assert_eq!((batch_id, &call_uids), (again, &same));
-    let result = client.finish(&Accepted { batch_id, call_uids });
-    assert_eq!(result.results.len(), 1);
+    let Request::BatchExecute(batch) = client.batch_request(vec![habit("ok")]) else { panic!("a batch") };
+    let keyed = Request::BatchExecute(BatchExecute { key: Some("turn-1".into()), ..batch });
+    let refusal = client.refused(keyed);
+    assert_eq!(refusal.code, RefusalCode::BadRequest);
+    assert!(refusal.message.contains("key"), "{refusal:?}");
 }
 
 #[test]
@@ -253,4 +247,34 @@ fn a_client_with_abort_takes_its_calls_along() {
         drop(client);
         daemon.wait_until_no_tool_is_left(Duration::from_secs(5));
     });
+}
+
+#[test]
+fn r12_a_thousand_and_a_half_calls_at_once_all_end() {
+    let daemon = TestDaemon::in_setting(WEAK);
+    let mut clients: Vec<Peer> = (0..3).map(|_| daemon.client()).collect();
+    let batches: Vec<_> =
+        clients.iter_mut().map(|client| client.execute((0..512).map(|_| habit("ok")).collect())).collect();
+    for (client, batch) in clients.iter_mut().zip(&batches) {
+        let result = client.finish(batch);
+        assert!(result.results.iter().all(|result| result.status == Status::Ok), "{result:#?}");
+    }
+}
+
+#[test]
+fn d10_a_daemon_that_runs_out_of_descriptors_answers_every_call_and_recovers() {
+    let daemon = TestDaemon::configure(WEAK).descriptors(60).start();
+    let mut client = daemon.client();
+    for _ in 0..3 {
+        let result = client.run((0..100).map(|_| habit("sleep 0.1")).collect());
+        for result in &result.results {
+            let honest = matches!(result.status, Status::Ok | Status::SpawnFailed | Status::WorkerFailed);
+            assert!(honest, "{result:#?}");
+        }
+    }
+    wait_until("a call runs again", Duration::from_secs(10), || {
+        let status = client.run_one(habit("ok")).status;
+        if status == Status::Ok { Ok(()) } else { Err(status) }
+    });
+    assert!(daemon.tool_processes().is_empty(), "a tool is left");
 }

@@ -31,6 +31,7 @@ pub struct Builder {
     env: Vec<(String, String)>,
     manifests: Vec<(String, String)>,
     others: Vec<Manifest>,
+    descriptors: Option<u64>,
 }
 
 impl Builder {
@@ -62,6 +63,13 @@ impl Builder {
         self
     }
 
+    /// Gives it a hard limit of open descriptors.
+    #[must_use]
+    pub const fn descriptors(mut self, limit: u64) -> Self {
+        self.descriptors = Some(limit);
+        self
+    }
+
     /// Starts it and waits until it answers.
     ///
     /// # Panics
@@ -86,6 +94,7 @@ pub struct TestDaemon {
     /// The control groups that must be gone at the end, where they could be found.
     groups: BTreeSet<PathBuf>,
     env: Vec<(String, String)>,
+    descriptors: Option<u64>,
     sessions: AtomicU32,
     checked: bool,
 }
@@ -101,6 +110,7 @@ impl TestDaemon {
             env: Vec::new(),
             manifests: Vec::new(),
             others: Vec::new(),
+            descriptors: None,
         }
     }
 
@@ -140,7 +150,7 @@ impl TestDaemon {
         fs::write(root.join("toolcelld.toml"), lines.join("\n") + "\n").expect("write the configuration");
         let marker = format!("{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let env = builder.env;
-        let child = launch(root, builder.setting, &env);
+        let child = launch(root, builder.setting, &env, builder.descriptors);
         let mut daemon = Self {
             child,
             directory,
@@ -149,6 +159,7 @@ impl TestDaemon {
             seen: BTreeSet::new(),
             groups: BTreeSet::new(),
             env,
+            descriptors: builder.descriptors,
             sessions: AtomicU32::new(0),
             checked: false,
         };
@@ -358,13 +369,13 @@ impl TestDaemon {
     /// # Panics
     /// When it does not start.
     pub fn start_again(&mut self) {
-        self.child = launch(self.directory.path(), self.setting, &self.env);
+        self.child = launch(self.directory.path(), self.setting, &self.env, self.descriptors);
         self.wait_until_it_answers();
     }
 
     /// Starts it again and does not wait until it answers.
     pub fn start_without_waiting(&mut self) {
-        self.child = launch(self.directory.path(), self.setting, &self.env);
+        self.child = launch(self.directory.path(), self.setting, &self.env, self.descriptors);
     }
 
     /// Processes that were seen and are still there.
@@ -472,9 +483,17 @@ fn open_to_all(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("set the mode of a directory");
 }
 
-fn launch(root: &Path, setting: Setting, env: &[(String, String)]) -> Child {
+fn launch(root: &Path, setting: Setting, env: &[(String, String)], descriptors: Option<u64>) -> Child {
     let log = File::options().create(true).append(true).open(root.join("daemon.log")).expect("make the log");
-    let mut command = Command::new(binaries::reachable_program("toolcelld", &root.join("bin")));
+    let program = binaries::reachable_program("toolcelld", &root.join("bin"));
+    let mut command = match descriptors {
+        None => Command::new(program),
+        Some(limit) => {
+            let mut shell = Command::new("sh");
+            shell.arg("-c").arg(format!("ulimit -n {limit}; exec \"$0\" \"$@\"")).arg(program);
+            shell
+        }
+    };
     command.arg("--config").arg(root.join("toolcelld.toml"));
     command.env_clear();
     command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", "/nonexistent").env("LANG", "C.UTF-8");

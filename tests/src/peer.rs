@@ -432,6 +432,25 @@ impl Peer {
         })
     }
 
+    /// Waits until a running call has written this.
+    ///
+    /// # Panics
+    /// When it ends without having written it.
+    pub fn wait_for_output(&mut self, call_uid: CallUid, wanted: &str) {
+        let (mut seen, mut cursor) = (Vec::new(), 0);
+        loop {
+            let request = Request::CallOutput { call_uid, cursor, max_bytes: 65_536, wait_ms: 10_000 };
+            let Reply::Output(page) = self.granted(request) else { panic!("not a page of output") };
+            seen.extend(page.pieces.into_iter().flat_map(|piece| piece.bytes.0));
+            let text = String::from_utf8_lossy(&seen);
+            if text.contains(wanted) {
+                return;
+            }
+            assert!(!page.end, "it ended without {wanted:?}: {text:?}");
+            cursor = page.next_cursor;
+        }
+    }
+
     /// The whole output that is kept of a call: standard output, standard error, and how much was skipped.
     ///
     /// # Panics

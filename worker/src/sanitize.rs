@@ -13,7 +13,7 @@ use crate::sys::fds::{STDOUT, close_all_but};
 /// Closes every inherited descriptor but `keep`; standard input and output are `/dev/null` then.
 ///
 /// Descriptors 0, 1 and 2 stay taken, so that nothing made later lands there. The spawner's standard output is
-/// `/dev/null` already, and its standard error is kept for a panic's message.
+/// `/dev/null` already, open for reading too, and its standard error is kept for a panic's message.
 pub(crate) fn shed(keep: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     dup2_stdin(STDOUT)?;
     close_all_but(keep);

@@ -40,6 +40,9 @@ use crate::server::connection::StreamHandle;
 /// How long a worker may take to read its job, and to prove a kill, before it is killed itself.
 const WORKER_DEADLINE: Duration = Duration::from_secs(3);
 
+/// How long a killed call's output may wait for a reader that does not read.
+const READER_PATIENCE: Duration = Duration::from_millis(500);
+
 /// How long the spawner may take to reap a dead worker and its orphans.
 const REAP_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -375,9 +378,10 @@ impl Running {
                     }
                 }
                 if let Some(deadline) = self.kill_deadline
-                    && Instant::now() >= deadline
+                    && Instant::now() + WORKER_DEADLINE >= deadline + READER_PATIENCE
                 {
-                    // A killed call does not wait for a reader that does not read.
+                    // A killed call does not wait for a reader that does not read: what it has written since is
+                    // counted and not shown, and the kill is answered in time.
                     self.stream = None;
                     break;
                 }

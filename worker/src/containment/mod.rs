@@ -32,6 +32,9 @@ use crate::usage::usage;
 
 /// Longest wait for a child between two rounds of killing.
 const FIRST_ROUND: Duration = Duration::from_millis(5);
+/// Time for a namespace's init to kill, reap and tell, so that the tree's CPU time and its main process's status
+/// are not lost with it. It takes a millisecond on a host that is not busy.
+const POLITE_ROUND: Duration = Duration::from_millis(100);
 const LONGEST_ROUND: Duration = Duration::from_millis(100);
 
 /// A tool's tree.
@@ -149,7 +152,7 @@ impl Tree {
 
     /// Kills all of it and waits, at most until the deadline, for the proof that it is gone.
     pub(crate) fn kill(&mut self, deadline: Instant) -> bool {
-        let mut pause = FIRST_ROUND;
+        let mut pause = if self.namespace.is_some() { POLITE_ROUND } else { FIRST_ROUND };
         for round in 0_u32.. {
             self.reap();
             if self.is_proven_gone() {

@@ -24,6 +24,9 @@ impl Supervision {
         };
         let account = std::mem::replace(&mut self.output, Output::new(&nothing)).finish();
         let mut usage = self.tree.usage();
+        // What a kill took away unreaped is not in the kernel's account any more.
+        let reaped_us = usage.user_cpu_us + usage.system_cpu_us;
+        usage.user_cpu_us += self.cpu_before_kill_us.saturating_sub(reaped_us);
         if self.memory_controller
             && let Some(peak) = self.tree.leaf().and_then(Cgroup::peak_memory_bytes)
         {

@@ -66,7 +66,7 @@ pub(crate) fn run(
     argv: &[Blob],
     stdin: Option<&Blob>,
 ) -> i32 {
-    // Before the clone: it returns only when the tool runs, which can be late in its life.
+    // Before the clone: it returns when the tool has long been running, or has already ended.
     let started_at = Instant::now();
     let started = match crate::start::start(facts, &kit, leaf, job, argv, stdin) {
         Ok(started) => started,
@@ -102,6 +102,7 @@ pub(crate) fn run(
         cpu: job.tree_cpu_ms.map(|budget_ms| CpuBudget::new(budget_ms, now)),
         signalled: false,
         killed_for: None,
+        cpu_before_kill_us: 0,
         open_after_exit: false,
         leftovers: Vec::new(),
         proven_gone: false,
@@ -152,6 +153,8 @@ struct Supervision {
     cpu: Option<CpuBudget>,
     signalled: bool,
     killed_for: Option<(LimitName, u64)>,
+    /// CPU time of the tree when it was about to be killed.
+    cpu_before_kill_us: u64,
     open_after_exit: bool,
     leftovers: Vec<Leftover>,
     proven_gone: bool,
@@ -163,6 +166,10 @@ impl Supervision {
     }
 
     fn run(&mut self) -> i32 {
+        // What came together with the job: the socket will not be readable because of it.
+        if let Err(code) = self.obey_received() {
+            return code;
+        }
         loop {
             if self.may_send() && self.channel.flush() == Flushed::Gone {
                 return self.abandon();
@@ -236,6 +243,10 @@ impl Supervision {
         if self.channel.receive(false) == Received::Gone {
             return Err(self.abandon());
         }
+        self.obey_received()
+    }
+
+    fn obey_received(&mut self) -> Result<(), i32> {
         loop {
             match self.channel.next() {
                 Ok(None) => return Ok(()),
@@ -262,6 +273,8 @@ impl Supervision {
         if matches!(self.phase, Phase::LastReading(_) | Phase::Leaving) {
             return;
         }
+        // Whoever reaps them first may not live to tell what they used.
+        self.cpu_before_kill_us = self.tree.cpu_us();
         self.proven_gone = self.tree.kill(Instant::now() + PROOF_TIME);
         while self.tree.status().is_none() {
             // Uninterruptible sleep. The daemon has told its client by now; we keep trying unless it is gone too.
