@@ -1,1 +1,4 @@
-//! stub
+//! toolcelld as a library.
+#![forbid(unsafe_code)]
+
+pub mod core;

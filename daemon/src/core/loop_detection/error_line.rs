@@ -1,0 +1,113 @@
+//! Finds the line of an output that names the error, and makes a fingerprint of its kind.
+//!
+//! A shell's output may be anything with the error somewhere in it: the last line that names one counts, and inside a
+//! traceback only the line with the exception. Other tools answer with the error itself: their first line counts. The
+//! fingerprint masks digits and is cut at the first quoted part, since what is quoted is mostly the argument that was
+//! tried.
+
+use super::digest::Fingerprint;
+use super::mask::{Kind, Masker};
+
+/// Longest part of a line that counts.
+const MAX_LINE: usize = 160;
+
+const NAMES: &[&str] = &[
+    "error", "exception", "fatal", "denied", "not found", "no such", "cannot", "invalid", "missing", "unmatched", "timed out",
+    "timeout", "refused", "unauthorized", "failed",
+];
+
+/// The line that names the error.
+pub(crate) fn find(text: &str, shell: bool) -> Option<&str> {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !is_tag(line));
+    if !shell {
+        return lines.next();
+    }
+    let traceback = text.contains("Traceback (most recent");
+    lines.filter(|line| if traceback { names_exception(line) } else { names_error(line) }).last()
+}
+
+/// `<output>`: a wrapper that some harness puts around outputs.
+fn is_tag(line: &str) -> bool {
+    line.len() < 24 && line.starts_with('<') && line.ends_with('>') && !line.contains(' ')
+}
+
+fn names_error(line: &str) -> bool {
+    let mut lower = [0_u8; MAX_LINE];
+    let len = line.len().min(MAX_LINE);
+    lower[..len].copy_from_slice(&line.as_bytes()[..len]);
+    lower[..len].make_ascii_lowercase();
+    let lower = &lower[..len];
+    NAMES.iter().any(|name| {
+        let name = name.as_bytes();
+        lower.windows(name.len()).enumerate().any(|(at, window)| {
+            // A word may begin earlier (`NameError`), and it has to end here.
+            window == name && lower.get(at + name.len()).is_none_or(|b| !b.is_ascii_alphanumeric() && *b != b'_')
+        })
+    })
+}
+
+fn names_exception(line: &str) -> bool {
+    let head = line.split(|c: char| !(c.is_alphanumeric() || c == '.' || c == '_')).next().unwrap_or_default();
+    head.ends_with("Error") || head.ends_with("Exception") || head == "KeyboardInterrupt" || head == "SystemExit"
+}
+
+/// The kind of error that a line names.
+pub(crate) fn fingerprint(line: &str, shell: bool) -> Fingerprint {
+    let line = cut(line, MAX_LINE);
+    let quote = line.find(['`', '\'', '"']).filter(|at| *at > if shell { 12 } else { 20 });
+    let line = &line[..quote.unwrap_or(line.len())];
+    let mut masker = Masker::new(Kind::Result, Vec::with_capacity(MAX_LINE));
+    masker.push(line.as_bytes());
+    let masked = masker.finish();
+    let mut plain = Vec::with_capacity(masked.len());
+    for &b in &*masked {
+        if b.is_ascii_digit() {
+            if plain.last() != Some(&b'#') {
+                plain.push(b'#');
+            }
+        } else {
+            plain.push(b);
+        }
+    }
+    Fingerprint(xxhash_rust::xxh3::xxh3_64(&plain))
+}
+
+/// Appends the first line that says something, cut and with control characters taken out.
+pub(crate) fn show(text: &str, out: &mut String) {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty() && !is_tag(line)).unwrap_or_default();
+    let part = cut(line, MAX_LINE);
+    out.extend(part.chars().map(|c| if c.is_control() { ' ' } else { c }));
+    if part.len() < line.len() {
+        out.push('…');
+    }
+}
+
+pub(crate) fn cut(text: &str, most: usize) -> &str {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_that_names_the_error_is_found() {
+        let trace = "ran fine\nTraceback (most recent call last):\n  File \"a\", line 1\n    raise error\nFileNotFoundError: [Errno 2] No such file: '/x'\nbye";
+        assert_eq!(find(trace, true), Some("FileNotFoundError: [Errno 2] No such file: '/x'"));
+        assert_eq!(find("warning: old\nsed: unmatched [\nlast", true), Some("sed: unmatched ["));
+        assert_eq!(find("5 lines\nerrors are fine", true), None);
+        assert_eq!(find("\n<output>\nNo match for old_str\nmore", false), Some("No match for old_str"));
+    }
+
+    #[test]
+    fn one_kind_of_error_is_one_fingerprint() {
+        let same = |a, b| fingerprint(a, true) == fingerprint(b, true);
+        assert!(same("FileNotFoundError: No such file: '/a'", "FileNotFoundError: No such file: '/b'"));
+        assert!(same("error at line 7", "error at line 123"));
+        assert!(!same("bash: foo: command not found", "bash: bar: command not found"));
+    }
+}

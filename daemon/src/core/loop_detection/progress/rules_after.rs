@@ -1,0 +1,187 @@
+//! What the rules say after an outcome: warnings and notes.
+
+use super::super::config::{Rules, Steps};
+use super::super::decision::{Detector, Level};
+use super::super::digest::Fingerprint;
+use super::super::facts::{CallFacts, Malformed};
+use super::super::outcome::{Ended, Outcome};
+use super::errors::Series;
+use super::series::{Calls, Streak};
+use super::{Check, Finding, ProgressState, Repeat};
+
+/// Collects findings; only the first one that is due is shown, since they are about the same call.
+struct Findings<'a> {
+    out: &'a mut Vec<Finding>,
+    shown: bool,
+}
+
+impl Findings<'_> {
+    fn warn(&mut self, detector: Detector, steps: Steps, count: u32, key: Fingerprint, calls: Calls, extra: u32) {
+        let Some(warn) = steps.warn.filter(|warn| count >= *warn) else { return };
+        // At the threshold, at its doublings, and when the next one will not be run any more.
+        let due = (count.is_multiple_of(warn) && (count / warn).is_power_of_two()) || steps.block == Some(count);
+        let level = match detector {
+            Detector::ConsecutiveFailures | Detector::EditFrequency => Level::Note,
+            _ => Level::Warning,
+        };
+        let emitted = due && (level == Level::Note || !self.shown);
+        self.shown |= due && level == Level::Warning;
+        self.out.push(Finding { detector, level, count, emitted, key, calls, extra, block_at: steps.block });
+    }
+}
+
+impl ProgressState {
+    /// Takes the outcome of a call in and says what it means.
+    pub(crate) fn after(&mut self, facts: &CallFacts, outcome: &Outcome, ordinal: u32, rules: &Rules, out: &mut Vec<Finding>) {
+        if outcome.ended == Ended::NotCounted {
+            return;
+        }
+        let failed = outcome.failed();
+        let pair = facts.key.with(outcome.digest);
+        let known = self.known.get_mut(pair).is_some();
+        let fresh = !failed && !known;
+        if !failed && facts.changes && !known {
+            // Doing the same thing again with the same answer is no change.
+            self.epoch = self.epoch.wrapping_add(1);
+        }
+        let mut findings = Findings { out, shown: false };
+        self.malformed_and_unknown(facts, outcome, ordinal, rules, &mut findings);
+        let moved = self.repeat(facts, outcome, ordinal, rules, &mut findings);
+        self.cycles.add(facts.key, pair, ordinal);
+        if let Some(cycle) = rules.cycle.warn.and_then(|warn| self.cycles.going(warn)) {
+            findings.warn(Detector::Cycle, rules.cycle, cycle.laps, cycle.key, cycle.calls, cycle.period);
+        }
+        if fresh {
+            self.fresh = self.fresh.wrapping_add(1);
+            self.errors.fresh(facts.tool_key);
+        }
+        if failed {
+            // The same check with another answer ("12 failed", "11 failed") moves on.
+            if !(moved && facts.check) {
+                self.error(facts, outcome, ordinal, rules, &mut findings);
+            }
+            self.check(facts, outcome, ordinal, rules, &mut findings);
+        } else {
+            self.files_edited(facts, outcome, ordinal, rules, &mut findings);
+        }
+        self.rewrite(facts, failed, ordinal, rules, &mut findings);
+        if failed && !facts.failure_expected && !facts.check {
+            self.failures.add(Fingerprint(1), ordinal);
+            let Streak { count, calls, .. } = self.failures;
+            findings.warn(Detector::ConsecutiveFailures, rules.consecutive_failures, count, facts.tool_key, calls, 0);
+        } else {
+            self.failures.end();
+        }
+        self.known.insert(pair, ());
+    }
+
+    fn malformed_and_unknown(&mut self, facts: &CallFacts, outcome: &Outcome, ordinal: u32, rules: &Rules, findings: &mut Findings<'_>) {
+        let malformed = outcome.ended == Ended::InvalidArgs
+            || facts.malformed == Some(Malformed::Unreadable)
+            || (facts.malformed == Some(Malformed::Empty) && outcome.failed());
+        if malformed {
+            self.malformed.add(facts.tool_key, ordinal);
+            let Streak { count, calls, .. } = self.malformed;
+            findings.warn(Detector::MalformedCall, rules.malformed_call, count, facts.tool_key, calls, 0);
+        } else if !outcome.failed() {
+            self.malformed.end();
+        }
+        let unknown = outcome.ended == Ended::UnknownTool || (outcome.failed() && outcome.unknown_name == Some(facts.classic_tool));
+        if unknown {
+            // One subject for all names: hopping from one wrong name to the next is no progress.
+            self.unknown.add(Fingerprint(1), ordinal);
+            self.unknown_tool = Some(facts.tool_key);
+            let Streak { count, calls, .. } = self.unknown;
+            findings.warn(Detector::UnknownTool, rules.unknown_tool, count, facts.tool_key, calls, 0);
+        } else {
+            self.unknown.end();
+        }
+    }
+
+    /// Says whether the call was made before with another result.
+    fn repeat(&mut self, facts: &CallFacts, outcome: &Outcome, ordinal: u32, rules: &Rules, findings: &mut Findings<'_>) -> bool {
+        let failed = outcome.failed();
+        let new = || Repeat { result: outcome.digest, count: 0, failed, epoch: self.epoch, blocked_at: None, calls: Calls::default() };
+        let repeat = self.repeats.entry(facts.key, new);
+        // A poller waits for the world to change; that somebody changed something is no reason to start over.
+        let unchanged = repeat.epoch == self.epoch || facts.poll;
+        let moved = repeat.count > 0 && repeat.result != outcome.digest;
+        if moved || !unchanged {
+            *repeat = Repeat { result: outcome.digest, count: 0, failed, epoch: self.epoch, blocked_at: None, calls: Calls::default() };
+        }
+        repeat.count = repeat.count.saturating_add(1);
+        repeat.calls.push(ordinal);
+        let Repeat { count, calls, .. } = *repeat;
+        let (detector, steps) = same_call_rule(facts, failed, rules);
+        findings.warn(detector, steps, count, facts.key, calls, 0);
+        moved
+    }
+
+    fn error(&mut self, facts: &CallFacts, outcome: &Outcome, ordinal: u32, rules: &Rules, findings: &mut Findings<'_>) {
+        let Some(error) = outcome.error.map(|error| error.with(facts.run.unwrap_or_default())) else { return };
+        if facts.failure_expected || (facts.check && outcome.empty) {
+            return; // no hit
+        }
+        let (family, spread) = self.errors.failed(facts.tool_key, error, facts.check, ordinal, self.fresh);
+        if spread.tool_count >= 2 {
+            let Series { count, calls, tool_count, .. } = spread;
+            findings.warn(Detector::Infrastructure, rules.infrastructure, count, error, calls, u32::from(tool_count));
+        }
+        let steps = if family.checks_only { rules.check_family } else { rules.error_family };
+        findings.warn(Detector::ErrorFamily, steps, family.count, facts.tool_key.with(error), family.calls, 0);
+    }
+
+    fn check(&mut self, facts: &CallFacts, outcome: &Outcome, ordinal: u32, rules: &Rules, findings: &mut Findings<'_>) {
+        if !facts.shell && !facts.check {
+            return;
+        }
+        let new = Check { result: outcome.digest, laps: 1, edits: self.edits, blocked_at: None, calls: Calls::default() };
+        let check = self.checks.entry(facts.key, || new);
+        if check.result != outcome.digest {
+            *check = new;
+        }
+        if check.edits != self.edits {
+            check.laps = check.laps.saturating_add(1);
+            check.edits = self.edits;
+        }
+        check.calls.push(ordinal);
+        let Check { laps, calls, .. } = *check;
+        findings.warn(Detector::FailingCheck, rules.failing_check, laps, facts.key, calls, 0);
+    }
+
+    fn files_edited(&mut self, facts: &CallFacts, outcome: &Outcome, ordinal: u32, rules: &Rules, findings: &mut Findings<'_>) {
+        for (index, edit) in facts.edits.iter().enumerate() {
+            self.edits = self.edits.wrapping_add(1);
+            let seen = outcome.contents.iter().find(|(path, _)| *path == edit.path).map(|(_, content)| *content);
+            let (file, flip) = self.files.edited(edit, seen, ordinal);
+            let extra = u32::try_from(index).unwrap_or(0);
+            if flip {
+                findings.warn(Detector::Oscillation, rules.oscillation, file.flips, edit.path, file.calls, extra);
+            }
+            findings.warn(Detector::EditFrequency, rules.edit_frequency, file.edits, edit.path, Calls::default(), extra);
+        }
+    }
+
+    fn rewrite(&mut self, facts: &CallFacts, failed: bool, ordinal: u32, rules: &Rules, findings: &mut Findings<'_>) {
+        match facts.edits.first().filter(|_| facts.rewrites) {
+            None => self.rewrites.end(),
+            Some(_) if failed => {}
+            Some(edit) => {
+                self.rewrites.add(edit.path, ordinal);
+                let Streak { count, calls, .. } = self.rewrites;
+                findings.warn(Detector::Rewrite, rules.rewrite, count, edit.path, calls, 0);
+            }
+        }
+    }
+}
+
+/// Which rule a repeated call falls under.
+pub(super) const fn same_call_rule(facts: &CallFacts, failed: bool, rules: &Rules) -> (Detector, Steps) {
+    if facts.poll {
+        (Detector::PollNoChange, rules.poll_no_change)
+    } else if failed && !facts.check {
+        (Detector::SameError, rules.same_error)
+    } else {
+        (Detector::SameResult, rules.same_result)
+    }
+}

@@ -1,0 +1,124 @@
+//! What the rules forbid before a call: blocks, and the end of the run after too many of them.
+
+use super::super::config::{LoopConfig, Rules, Steps};
+use super::super::decision::{Detector, Level};
+use super::super::digest::Fingerprint;
+use super::super::facts::CallFacts;
+use super::errors::Series;
+use super::rules_after::same_call_rule;
+use super::series::{Calls, Streak};
+use super::{Finding, ProgressState};
+
+impl ProgressState {
+    /// Judges a call. If something is found, the call is not to be run.
+    pub(crate) fn before(&mut self, facts: &CallFacts, ordinal: u32, config: &LoopConfig, out: &mut Vec<Finding>) {
+        let rules = &config.rules;
+        let found = self
+            .blocked_streaks(facts, rules)
+            .or_else(|| self.blocked_repeat(facts, ordinal, config))
+            .or_else(|| self.blocked_check(facts, ordinal, config))
+            .or_else(|| self.blocked_cycle(facts, rules))
+            .or_else(|| self.blocked_edit(facts, rules))
+            .or_else(|| self.blocked_family(facts, rules));
+        let Some(finding) = found else { return };
+        let key = finding.key;
+        out.push(finding);
+        let blocks = self.blocked(ordinal);
+        if rules.blocks_without_progress.blocks(blocks) {
+            let calls = self.blocks.calls;
+            out.push(block(Detector::BlocksWithoutProgress, Level::Abort, blocks, key, calls, 0));
+        }
+    }
+
+    fn blocked_streaks(&self, facts: &CallFacts, rules: &Rules) -> Option<Finding> {
+        let streak = |streak: &Streak, steps: Steps, detector| {
+            steps.blocks(streak.count).then(|| block(detector, Level::Block, streak.count, facts.tool_key, streak.calls, 0))
+        };
+        // Only calls that are malformed again: a repaired one has to get through.
+        let malformed = facts.malformed.filter(|_| self.malformed.subject == facts.tool_key);
+        malformed
+            .and_then(|_| streak(&self.malformed, rules.malformed_call, Detector::MalformedCall))
+            .or_else(|| {
+                let unknown = self.unknown_tool == Some(facts.tool_key);
+                unknown.then(|| streak(&self.unknown, rules.unknown_tool, Detector::UnknownTool)).flatten()
+            })
+    }
+
+    fn blocked_repeat(&mut self, facts: &CallFacts, ordinal: u32, config: &LoopConfig) -> Option<Finding> {
+        let epoch = self.epoch;
+        let repeat = self.repeats.get_mut(facts.key)?;
+        let (detector, steps) = same_call_rule(facts, repeat.failed, &config.rules);
+        if !steps.blocks(repeat.count) || (repeat.epoch != epoch && !facts.poll) {
+            return None;
+        }
+        if cooled_down(&mut repeat.blocked_at, ordinal, config.cooldown_calls) {
+            return None;
+        }
+        Some(block(detector, Level::Block, repeat.count, facts.key, repeat.calls, 0))
+    }
+
+    fn blocked_check(&mut self, facts: &CallFacts, ordinal: u32, config: &LoopConfig) -> Option<Finding> {
+        let check = self.checks.get_mut(facts.key)?;
+        if !config.rules.failing_check.blocks(check.laps) || cooled_down(&mut check.blocked_at, ordinal, config.cooldown_calls) {
+            return None;
+        }
+        Some(block(Detector::FailingCheck, Level::Block, check.laps, facts.key, check.calls, 0))
+    }
+
+    fn blocked_cycle(&self, facts: &CallFacts, rules: &Rules) -> Option<Finding> {
+        let cycle = self.cycles.going(rules.cycle.block?)?;
+        let goes_on = self.cycles.goes_on(&cycle, facts.key);
+        goes_on.then(|| block(Detector::Cycle, Level::Block, cycle.laps, cycle.key, cycle.calls, cycle.period))
+    }
+
+    fn blocked_edit(&self, facts: &CallFacts, rules: &Rules) -> Option<Finding> {
+        facts.edits.iter().enumerate().find_map(|(index, edit)| {
+            let file = self.files.would_flip(edit).filter(|file| rules.oscillation.blocks(file.flips))?;
+            let extra = u32::try_from(index).unwrap_or(0);
+            Some(block(Detector::Oscillation, Level::Block, file.flips, edit.path, file.calls, extra))
+        })
+    }
+
+    fn blocked_family(&mut self, facts: &CallFacts, rules: &Rules) -> Option<Finding> {
+        let fresh = self.fresh;
+        let family = self.errors.of_tool(facts.tool_key)?;
+        if !family.alive(fresh) {
+            return None;
+        }
+        let error = family.error;
+        let steps = if family.checks_only { rules.check_family } else { rules.error_family };
+        let by_tool = family_block(family, steps, Detector::ErrorFamily, facts.tool_key.with(error));
+        if by_tool.is_some() {
+            return by_tool;
+        }
+        let probing = family.probing;
+        let spread = self.errors.of_error(error)?;
+        if probing || spread.tool_count < 2 || !spread.alive(fresh) || !spread.of_tool(facts.tool_key) {
+            return None;
+        }
+        family_block(spread, rules.infrastructure, Detector::Infrastructure, error)
+    }
+}
+
+/// After a block the next call is let through, to see whether the error is still there.
+fn family_block(series: &mut Series, steps: Steps, detector: Detector, key: Fingerprint) -> Option<Finding> {
+    if series.probing || !steps.blocks(series.count) {
+        return None;
+    }
+    series.probing = true;
+    Some(block(detector, Level::Block, series.count, key, series.calls, u32::from(series.tool_count)))
+}
+
+/// A key stays blocked for some calls, then gets one more try.
+fn cooled_down(blocked_at: &mut Option<u32>, ordinal: u32, cooldown: u32) -> bool {
+    let since = *blocked_at.get_or_insert(ordinal);
+    let over = ordinal.wrapping_sub(since) >= cooldown;
+    if over {
+        *blocked_at = None;
+    }
+    over
+}
+
+const fn block(detector: Detector, level: Level, count: u32, key: Fingerprint, calls: Calls, extra: u32) -> Finding {
+    Finding { detector, level, count, emitted: true, key, calls, extra, block_at: None }
+}
