@@ -1,0 +1,4 @@
+//! The `toolcell` command as a library.
+#![forbid(unsafe_code)]
+
+pub mod replay;
