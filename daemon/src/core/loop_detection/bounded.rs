@@ -52,18 +52,8 @@ impl<V> Recent<V> {
         }
     }
 
-    pub(crate) fn remove(&mut self, key: Fingerprint) {
-        self.young.remove(&key);
-        self.old.remove(&key);
-    }
-
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.young.values_mut().chain(self.old.values_mut())
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.young.clear();
-        self.old.clear();
     }
 
     /// Bytes taken, tables included, as an upper estimate.

@@ -180,6 +180,8 @@ pub struct Rules {
     pub infrastructure: Steps,
     /// Laps of a cycle.
     pub cycle: Steps,
+    /// Calls in a row that bring nothing that was not seen before.
+    pub no_news: Steps,
     /// Edits put in again after they were taken out.
     pub oscillation: Steps,
     /// Laps of edit and same failing check.
@@ -205,10 +207,11 @@ impl Default for Rules {
         Self {
             same_error: Steps::at(3, 5),
             same_result: Steps::at(4, 6),
-            error_family: Steps::at(4, 6),
+            error_family: Steps::at(4, 5),
             check_family: Steps::at(6, 10),
             infrastructure: Steps::at(4, 6),
             cycle: Steps::at(3, 4),
+            no_news: Steps::at(5, 8),
             oscillation: Steps::at(2, 4),
             failing_check: Steps::at(6, 9),
             unknown_tool: Steps::at(3, 5),
@@ -232,6 +235,7 @@ impl Rules {
             "check_family" => &mut self.check_family,
             "infrastructure" => &mut self.infrastructure,
             "cycle" => &mut self.cycle,
+            "no_news" => &mut self.no_news,
             "oscillation" => &mut self.oscillation,
             "failing_check" => &mut self.failing_check,
             "unknown_tool" => &mut self.unknown_tool,

@@ -83,6 +83,8 @@ detectors! {
     Infrastructure = "infrastructure",
     /// Progress: a cycle of two to six calls with equal results.
     Cycle = "cycle",
+    /// Progress: whatever is called, every result was seen before.
+    NoNews = "no_news",
     /// Progress: an edit put in again after it was taken out.
     Oscillation = "oscillation",
     /// Progress: edit, run the check, same failure.

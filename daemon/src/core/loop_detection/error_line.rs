@@ -1,15 +1,20 @@
 //! Finds the line of an output that names the error, and makes a fingerprint of its kind.
 //!
 //! A shell's output may be anything with the error somewhere in it: the last line that names one counts, and inside a
-//! traceback only the line with the exception. Other tools answer with the error itself: their first line counts. The
-//! fingerprint masks digits and is cut at the first quoted part, since what is quoted is mostly the argument that was
-//! tried.
+//! traceback only the line with the exception. Other tools answer with the error itself: their first line counts, cut at
+//! the first quoted part, which is mostly the argument that was tried. (A command or a query that names another column
+//! than the one before is a new attempt; there the quoted part stays.) Digits are masked.
 
 use super::digest::Fingerprint;
 use super::mask::{Kind, Masker};
 
 /// Longest part of a line that counts.
 const MAX_LINE: usize = 160;
+
+/// A line is not cut shorter than this: what is left has to say something.
+const SHORTEST: usize = 20;
+/// In the output of a command more is needed, since short sentences (`Unknown column 'x'`) differ by what they quote.
+const SHORTEST_OF_SHELL: usize = 40;
 
 const NAMES: &[&str] = &[
     "error", "exception", "fatal", "denied", "not found", "no such", "cannot", "invalid", "missing", "unmatched", "timed out",
@@ -51,10 +56,19 @@ fn names_exception(line: &str) -> bool {
     head.ends_with("Error") || head.ends_with("Exception") || head == "KeyboardInterrupt" || head == "SystemExit"
 }
 
+/// `grep: Unmatched [`: the search itself was wrong. That there is no such file is an answer.
+pub(crate) fn is_complaint(line: &str) -> bool {
+    const SEARCHES: &[&str] = &["grep", "egrep", "fgrep", "rg", "find", "ls", "diff", "test"];
+    let Some((program, said)) = line.split_once(": ") else { return false };
+    SEARCHES.contains(&program)
+        && !["No such file", "Permission denied", "Is a directory", "cannot access"].iter().any(|answer| said.contains(answer))
+}
+
 /// The kind of error that a line names.
 pub(crate) fn fingerprint(line: &str, shell: bool) -> Fingerprint {
     let line = cut(line, MAX_LINE);
-    let quote = line.find(['`', '\'', '"']).filter(|at| *at > if shell { 12 } else { 20 });
+    let says_enough = if shell { SHORTEST_OF_SHELL } else { SHORTEST };
+    let quote = line.find(['`', '\'', '"']).filter(|at| *at > says_enough);
     let line = &line[..quote.unwrap_or(line.len())];
     let mut masker = Masker::new(Kind::Result, Vec::with_capacity(MAX_LINE));
     masker.push(line.as_bytes());
@@ -105,9 +119,10 @@ mod tests {
 
     #[test]
     fn one_kind_of_error_is_one_fingerprint() {
-        let same = |a, b| fingerprint(a, true) == fingerprint(b, true);
-        assert!(same("FileNotFoundError: No such file: '/a'", "FileNotFoundError: No such file: '/b'"));
-        assert!(same("error at line 7", "error at line 123"));
-        assert!(!same("bash: foo: command not found", "bash: bar: command not found"));
+        let same = |shell, a, b| fingerprint(a, shell) == fingerprint(b, shell);
+        assert!(same(false, "No replacement was made, old_str `a` is not there", "No replacement was made, old_str `b` is not there"));
+        assert!(!same(true, "Unknown column 'a' in 'field list'", "Unknown column 'b' in 'field list'"));
+        assert!(same(true, "error at line 7", "error at line 123"));
+        assert!(!same(true, "bash: foo: command not found", "bash: bar: command not found"));
     }
 }

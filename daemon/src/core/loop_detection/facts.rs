@@ -68,8 +68,10 @@ pub struct ToolTraits {
 pub enum Malformed {
     /// `{}`, null or an empty text. Wrong only if the call then fails.
     Empty,
-    /// Not a JSON object, or no call at all could be read from the model's message.
+    /// Not a JSON object. Wrong only if the call then fails.
     Unreadable,
+    /// No call at all could be read from the model's message.
+    NoCall,
 }
 
 /// Facts about one call.
@@ -101,6 +103,8 @@ pub struct CallFacts {
     pub changes: bool,
     /// Does nothing but write a file anew.
     pub rewrites: bool,
+    /// Puts files back to a stored state (`git checkout`): what was put in before is no measure any more.
+    pub restores: bool,
     /// What is wrong with the arguments.
     pub malformed: Option<Malformed>,
     /// The caller says that a failure is what it expects.
@@ -144,6 +148,7 @@ impl CallFacts {
             check: false,
             changes: false,
             rewrites: false,
+            restores: false,
             malformed: malformed(tool, args),
             failure_expected: false,
             edits: Vec::new(),
@@ -197,6 +202,7 @@ impl CallFacts {
         let facts = shell::read(command);
         self.check = facts.check;
         self.changes = facts.changes;
+        self.restores = facts.restores;
         let alone = facts.commands == 1;
         edits::of_shell(facts, cwd, &mut self.edits);
         self.rewrites = alone && self.edits.len() == 1 && matches!(self.edits[0].body, EditBody::Whole(_));
@@ -214,7 +220,7 @@ fn command_text(args: &Value) -> Option<&str> {
 
 fn malformed(tool: &str, args: &Value) -> Option<Malformed> {
     match args {
-        _ if is_pseudo_tool(tool) => Some(Malformed::Unreadable),
+        _ if is_pseudo_tool(tool) => Some(Malformed::NoCall),
         Value::Object(map) if map.is_empty() => Some(Malformed::Empty),
         Value::Null => Some(Malformed::Empty),
         Value::String(text) if text.trim().is_empty() => Some(Malformed::Empty),

@@ -34,6 +34,7 @@ fn what(about: &About<'_>, out: &mut String) {
             write!(out, "Infrastructure: {extra} different tools failed {count} times with the same error. The cause lies outside these calls.")
         }
         Detector::Cycle => write!(out, "The same {extra} calls were made {count} times in turn, each with the same result as before."),
+        Detector::NoNews => write!(out, "The last {count} calls, whichever they were, brought only results that were there before."),
         Detector::Oscillation => write!(out, "An edit of {file} was put in again {count} times after it had been taken out."),
         Detector::FailingCheck => write!(out, "{call} failed in the same way in {count} rounds of editing and trying again."),
         Detector::UnknownTool => write!(out, "{count} calls in a row named a tool that does not exist, the last one {tool}."),
@@ -81,7 +82,7 @@ const fn ways(detector: Detector) -> (&'static str, &'static str) {
             "do the part of the task that needs none of these tools",
             "tell the user which service or credential seems to be broken, with the error text",
         ),
-        Detector::Cycle | Detector::PingPong => (
+        Detector::Cycle | Detector::NoNews | Detector::PingPong => (
             "write down what each of these calls showed and decide on one of them",
             "take a step that changes something, or one that was not tried yet",
         ),

@@ -33,6 +33,8 @@ pub struct Outcome {
     pub digest: Fingerprint,
     /// Progress: the line that names the error, if the call failed.
     pub error: Option<Fingerprint>,
+    /// A check could not be carried out at all (a bad pattern): not an answer but a failure.
+    pub broken: bool,
     /// Nothing but white space came back.
     pub empty: bool,
     /// One line of what came back, for the message.
@@ -145,6 +147,7 @@ impl OutcomeBuilder {
         }
         let mut shown = String::new();
         let mut error = None;
+        let mut broken = false;
         if failed {
             // What a program says about its failure is on stderr; look there last, so that it wins.
             let mut text = self.stdout.kept();
@@ -153,6 +156,7 @@ impl OutcomeBuilder {
                 text.push_str(&stderr.kept());
             }
             let line = error_line::find(&text, facts.shell);
+            broken = facts.check && line.is_some_and(error_line::is_complaint);
             error = Some(line.map_or(masked, |line| error_line::fingerprint(line, facts.shell)));
             error_line::show(line.unwrap_or(&text), &mut shown);
         } else {
@@ -165,6 +169,7 @@ impl OutcomeBuilder {
             unknown_name: (ended == Ended::UnknownTool).then_some(facts.classic_tool),
             digest: masked,
             error,
+            broken,
             empty: blank,
             shown: shown.into(),
             contents: self.contents,

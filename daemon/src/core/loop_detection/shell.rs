@@ -13,6 +13,8 @@ pub(crate) struct ShellFacts {
     pub(crate) changes: bool,
     /// Searches, listings and test runs: their failure is an answer.
     pub(crate) check: bool,
+    /// Puts files back to a stored state.
+    pub(crate) restores: bool,
     /// Simple commands in it.
     pub(crate) commands: usize,
     /// Files it writes.
@@ -39,7 +41,7 @@ pub(crate) enum Body {
 
 const CHECKS: &[&str] = &[
     "grep", "rg", "egrep", "fgrep", "zgrep", "diff", "cmp", "test", "[", "[[", "find", "ls", "which", "command", "type",
-    "pytest", "py.test", "tox", "nosetests", "ctest", "jest", "mypy", "ruff", "flake8", "tsc", "eslint",
+    "pytest", "py.test", "tox", "nosetests", "ctest", "jest", "mypy", "ruff", "flake8", "pylint", "tsc", "eslint",
 ];
 const CHANGES: &[&str] = &[
     "tee", "mv", "cp", "rm", "mkdir", "touch", "patch", "pip", "pip3", "apt", "apt-get", "make", "chmod", "ln", "tar",
@@ -57,9 +59,8 @@ pub(crate) fn read(command: &str) -> ShellFacts {
         None => command,
     };
     let mut facts = ShellFacts::default();
-    let mut first = true;
     for simple in split(command) {
-        simple_command(&simple, &mut facts, &mut first);
+        simple_command(&simple, &mut facts);
     }
     facts
 }
@@ -67,13 +68,15 @@ pub(crate) fn read(command: &str) -> ShellFacts {
 /// One command between separators.
 #[derive(Debug, Default)]
 struct Simple<'a> {
+    /// The command before it feeds it, or decides whether it runs as a fallback: `a | b`, `a || b`.
+    piped: bool,
     words: Vec<&'a str>,
     redirect: Option<&'a str>,
     appends: bool,
     document: Option<&'a str>,
 }
 
-fn simple_command(simple: &Simple<'_>, facts: &mut ShellFacts, first: &mut bool) {
+fn simple_command(simple: &Simple<'_>, facts: &mut ShellFacts) {
     let mut words = &simple.words[..];
     loop {
         match words {
@@ -98,10 +101,12 @@ fn simple_command(simple: &Simple<'_>, facts: &mut ShellFacts, first: &mut bool)
     if head == "cd" || head == "set" || head == "source" || head == "." || head == "export" {
         return;
     }
-    if std::mem::take(first) {
+    // What a script answers is what its last pipeline answers, and that is about what its first command does.
+    if !simple.piped {
         facts.check = is_check(head, arguments);
     }
     facts.changes |= changes(head, arguments, simple);
+    facts.restores |= head == "git" && matches!(arguments, ["checkout" | "restore" | "reset" | "stash", ..]);
     if (head == "sed" || head == "perl") && arguments.iter().any(|a| is_in_place(a)) {
         in_place(arguments, facts);
     }
@@ -125,7 +130,7 @@ fn is_check(head: &str, arguments: &[&str]) -> bool {
         "npm" | "yarn" | "pnpm" => matches!(arguments, ["test" | "t", ..] | ["run", "test" | "lint", ..]),
         "make" => arguments.iter().any(|a| matches!(*a, "test" | "check" | "lint")),
         _ if head.starts_with("python") => {
-            matches!(arguments, ["-m", "pytest" | "unittest" | "mypy", ..])
+            matches!(arguments, ["-m", "pytest" | "unittest" | "mypy" | "pylint" | "flake8" | "ruff", ..])
                 || arguments.first().is_some_and(|a| a.ends_with("runtests.py") || a.ends_with("/test"))
         }
         _ => CHECKS.contains(&head),
@@ -201,8 +206,9 @@ fn split(command: &str) -> Vec<Simple<'_>> {
                 out.push(Simple::default());
             }
             b';' | b'|' | b'&' if !(bytes[at] == b'&' && bytes.get(at + 1) == Some(&b'>')) => {
-                at += 1;
-                out.push(Simple::default());
+                let piped = bytes[at] == b'|';
+                at += 1 + usize::from(bytes.get(at + 1) == Some(&bytes[at]));
+                out.push(Simple { piped, ..Simple::default() });
             }
             b'#' if at == 0 || bytes[at - 1].is_ascii_whitespace() => {
                 at += command[at..].find('\n').unwrap_or(command.len() - at);
@@ -308,6 +314,9 @@ mod tests {
             ("cat a.py > /dev/null 2>&1", false, false, ""),
             ("FOO=1 timeout 10 python -m pytest -q", false, true, ""),
             ("ls > out.txt", true, true, "out.txt"),
+            ("cp a b\npytest -q 2>&1 | tail", true, true, ""),
+            ("grep a b || echo none", false, true, ""),
+            ("grep a b; cat c", false, false, ""),
             ("git diff", false, false, ""),
             ("git checkout a.py", true, false, ""),
             ("echo 'a > b; rm c'", false, false, ""),

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::bounded::Recent;
 use super::super::digest::Fingerprint;
+use super::super::facts::CallFacts;
 use super::series::Calls;
 
 const MAX_SERIES: usize = 32;
@@ -19,6 +20,8 @@ pub(crate) struct Series {
     pub(crate) count: u32,
     /// Only checks so far: their failure is an answer, so more of it is fine.
     pub(crate) checks_only: bool,
+    /// The newest call of it would have changed something.
+    pub(crate) changes: bool,
     pub(crate) calls: Calls,
     tools: [Fingerprint; MAX_TOOLS],
     pub(crate) tool_count: u8,
@@ -29,9 +32,10 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    fn extend(&mut self, tool: Fingerprint, check: bool, ordinal: u32, fresh: u32) {
+    fn extend(&mut self, tool: Fingerprint, check: bool, changes: bool, ordinal: u32, fresh: u32) {
         self.count = self.count.saturating_add(1);
         self.checks_only &= check;
+        self.changes = changes;
         self.calls.push(ordinal);
         self.fresh = fresh;
         self.probing = false;
@@ -66,24 +70,29 @@ impl Default for Errors {
 
 impl Errors {
     /// A call failed with this error. Gives the series of its tool and that of the error over all tools.
-    pub(crate) fn failed(&mut self, tool: Fingerprint, error: Fingerprint, check: bool, ordinal: u32, fresh: u32) -> (Series, Series) {
+    pub(crate) fn failed(&mut self, facts: &CallFacts, error: Fingerprint, check: bool, ordinal: u32, fresh: u32) -> (Series, Series) {
+        let tool = facts.tool_key;
         let series = self.by_tool.entry(tool, Series::default);
         if series.error != error || !series.alive(fresh) {
             *series = Series { error, checks_only: true, ..Series::default() };
         }
-        series.extend(tool, check, ordinal, fresh);
+        series.extend(tool, check, facts.changes, ordinal, fresh);
         let family = *series;
         let series = self.by_error.entry(error, Series::default);
         if !series.alive(fresh) {
             *series = Series { error, checks_only: true, ..Series::default() };
         }
-        series.extend(tool, check, ordinal, fresh);
+        series.extend(tool, check, facts.changes, ordinal, fresh);
         (family, *series)
     }
 
-    /// A call of this tool brought something new.
+    /// A call of this tool brought something new: one off its series, so that trying and looking in turn is fine while a
+    /// look now and then does not hide a row of failures.
     pub(crate) fn fresh(&mut self, tool: Fingerprint) {
-        self.by_tool.remove(tool);
+        if let Some(series) = self.by_tool.get_mut(tool) {
+            series.count = series.count.saturating_sub(1);
+            series.probing = false;
+        }
     }
 
     pub(crate) fn of_tool(&mut self, tool: Fingerprint) -> Option<&mut Series> {

@@ -74,6 +74,14 @@ impl Files {
         (file, flip)
     }
 
+    /// Files were put back to a stored state.
+    pub(crate) fn restored(&mut self) {
+        for file in self.files.values_mut() {
+            file.steps = [Fingerprint::default(); MAX_STEPS];
+            file.content = None;
+        }
+    }
+
     /// Whether this edit would flip the file once more; the file's counters.
     pub(crate) fn would_flip(&self, edit: &Edit) -> Option<&File> {
         let file = self.files.peek(edit.path)?;

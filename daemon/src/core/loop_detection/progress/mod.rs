@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use super::bounded::Recent;
 use super::decision::{Detector, Level};
 use super::digest::Fingerprint;
+use super::facts::CallFacts;
 
 use cycle::Cycles;
 use errors::{Errors, FRESH_ENDS};
@@ -61,10 +62,27 @@ struct Repeat {
     result: Fingerprint,
     count: u32,
     failed: bool,
+    broken: bool,
+    /// New things (results and errors) when it last ran, itself included.
+    novel: u32,
+    /// Between two of them something else was tried.
+    apart: bool,
     /// The change that was the newest when it last ran.
     epoch: u32,
+    /// Fresh results when it last ran.
+    fresh: u32,
     blocked_at: Option<u32>,
     calls: Calls,
+}
+
+impl Repeat {
+    /// Whether another one counts on. A change in between starts over, except for a poller, which waits for the world to
+    /// change, and for a structured call that fails as before: that one takes three fresh results. (To run a command or a
+    /// check again after a change is what one should do.)
+    const fn goes_on(&self, facts: &CallFacts, epoch: u32, fresh: u32) -> bool {
+        let structured = self.failed && !facts.shell && !facts.check;
+        self.epoch == epoch || facts.poll || (structured && fresh.wrapping_sub(self.fresh) < FRESH_ENDS)
+    }
 }
 
 /// A failing call that is tried again after each edit.
@@ -92,6 +110,8 @@ pub(crate) struct ProgressState {
     malformed: Streak,
     failures: Streak,
     rewrites: Streak,
+    stale: Streak,
+    stale_failures: u32,
     blocks: Streak,
     /// Fresh results when the first of the blocks was made.
     blocks_fresh: u32,
@@ -101,6 +121,8 @@ pub(crate) struct ProgressState {
     edits: u32,
     /// Fresh results so far.
     fresh: u32,
+    /// Results and errors so far that were seen for the first time.
+    novel: u32,
 }
 
 impl Default for ProgressState {
@@ -117,11 +139,14 @@ impl Default for ProgressState {
             malformed: Streak::default(),
             failures: Streak::default(),
             rewrites: Streak::default(),
+            stale: Streak::default(),
+            stale_failures: 0,
             blocks: Streak::default(),
             blocks_fresh: 0,
             epoch: 0,
             edits: 0,
             fresh: 0,
+            novel: 0,
         }
     }
 }

@@ -9,6 +9,9 @@ use super::errors::Series;
 use super::series::{Calls, Streak};
 use super::{Check, Finding, ProgressState, Repeat};
 
+/// New things between two equal errors that show that something else was tried.
+const LOOKED_AROUND: u32 = 2;
+
 /// Collects findings; only the first one that is due is shown, since they are about the same call.
 struct Findings<'a> {
     out: &'a mut Vec<Finding>,
@@ -44,6 +47,7 @@ impl ProgressState {
             // Doing the same thing again with the same answer is no change.
             self.epoch = self.epoch.wrapping_add(1);
         }
+        self.novel = self.novel.wrapping_add(u32::from(!known));
         let mut findings = Findings { out, shown: false };
         self.malformed_and_unknown(facts, outcome, ordinal, rules, &mut findings);
         let moved = self.repeat(facts, outcome, ordinal, rules, &mut findings);
@@ -51,13 +55,26 @@ impl ProgressState {
         if let Some(cycle) = rules.cycle.warn.and_then(|warn| self.cycles.going(warn)) {
             findings.warn(Detector::Cycle, rules.cycle, cycle.laps, cycle.key, cycle.calls, cycle.period);
         }
+        if known && !facts.poll {
+            self.stale.add(Fingerprint(1), ordinal);
+            self.stale_failures += u32::from(failed);
+            let Streak { count, calls, .. } = self.stale;
+            let mut steps = rules.no_news;
+            if self.stale_failures == count {
+                steps.warn = steps.warn.map(|warn| warn.saturating_sub(2).max(1));
+            }
+            findings.warn(Detector::NoNews, steps, count, Fingerprint(1), calls, 0);
+        } else if !facts.poll {
+            self.stale.end();
+            self.stale_failures = 0;
+        }
         if fresh {
             self.fresh = self.fresh.wrapping_add(1);
             self.errors.fresh(facts.tool_key);
         }
         if failed {
             // The same check with another answer ("12 failed", "11 failed") moves on.
-            if !(moved && facts.check) {
+            if !(moved && facts.check && !outcome.broken) {
                 self.error(facts, outcome, ordinal, rules, &mut findings);
             }
             self.check(facts, outcome, ordinal, rules, &mut findings);
@@ -76,13 +93,11 @@ impl ProgressState {
     }
 
     fn malformed_and_unknown(&mut self, facts: &CallFacts, outcome: &Outcome, ordinal: u32, rules: &Rules, findings: &mut Findings<'_>) {
-        let malformed = outcome.ended == Ended::InvalidArgs
-            || facts.malformed == Some(Malformed::Unreadable)
-            || (facts.malformed == Some(Malformed::Empty) && outcome.failed());
+        let malformed = outcome.ended == Ended::InvalidArgs || (outcome.failed() && facts.malformed.is_some());
         if malformed {
             self.malformed.add(facts.tool_key, ordinal);
             let Streak { count, calls, .. } = self.malformed;
-            findings.warn(Detector::MalformedCall, rules.malformed_call, count, facts.tool_key, calls, 0);
+            findings.warn(Detector::MalformedCall, malformed_steps(facts, rules), count, facts.tool_key, calls, 0);
         } else if !outcome.failed() {
             self.malformed.end();
         }
@@ -101,28 +116,46 @@ impl ProgressState {
     /// Says whether the call was made before with another result.
     fn repeat(&mut self, facts: &CallFacts, outcome: &Outcome, ordinal: u32, rules: &Rules, findings: &mut Findings<'_>) -> bool {
         let failed = outcome.failed();
-        let new = || Repeat { result: outcome.digest, count: 0, failed, epoch: self.epoch, blocked_at: None, calls: Calls::default() };
-        let repeat = self.repeats.entry(facts.key, new);
-        // A poller waits for the world to change; that somebody changed something is no reason to start over.
-        let unchanged = repeat.epoch == self.epoch || facts.poll;
+        let new = Repeat {
+            result: outcome.digest,
+            count: 0,
+            failed,
+            broken: outcome.broken,
+            novel: self.novel,
+            apart: false,
+            epoch: self.epoch,
+            fresh: self.fresh,
+            blocked_at: None,
+            calls: Calls::default(),
+        };
+        let repeat = self.repeats.entry(facts.key, || new);
+        let unchanged = repeat.goes_on(facts, self.epoch, self.fresh);
         let moved = repeat.count > 0 && repeat.result != outcome.digest;
         if moved || !unchanged {
-            *repeat = Repeat { result: outcome.digest, count: 0, failed, epoch: self.epoch, blocked_at: None, calls: Calls::default() };
+            *repeat = new;
         }
+        (repeat.epoch, repeat.fresh) = (self.epoch, self.fresh);
         repeat.count = repeat.count.saturating_add(1);
         repeat.calls.push(ordinal);
-        let Repeat { count, calls, .. } = *repeat;
-        let (detector, steps) = same_call_rule(facts, failed, rules);
+        repeat.apart |= self.novel.wrapping_sub(repeat.novel) >= LOOKED_AROUND;
+        repeat.novel = self.novel;
+        let Repeat { count, calls, apart, .. } = *repeat;
+        let (detector, mut steps) = same_call_rule(facts, failed, outcome.broken, rules);
+        if detector == Detector::SameError && apart {
+            // Something else was tried in between: one more is waited for.
+            steps.warn = steps.warn.map(|warn| warn.saturating_add(1));
+        }
         findings.warn(detector, steps, count, facts.key, calls, 0);
         moved
     }
 
     fn error(&mut self, facts: &CallFacts, outcome: &Outcome, ordinal: u32, rules: &Rules, findings: &mut Findings<'_>) {
         let Some(error) = outcome.error.map(|error| error.with(facts.run.unwrap_or_default())) else { return };
-        if facts.failure_expected || (facts.check && outcome.empty) {
-            return; // no hit
+        let no_hit = facts.check && outcome.empty;
+        if facts.failure_expected || no_hit || facts.malformed == Some(Malformed::NoCall) {
+            return;
         }
-        let (family, spread) = self.errors.failed(facts.tool_key, error, facts.check, ordinal, self.fresh);
+        let (family, spread) = self.errors.failed(facts, error, facts.check && !outcome.broken, ordinal, self.fresh);
         if spread.tool_count >= 2 {
             let Series { count, calls, tool_count, .. } = spread;
             findings.warn(Detector::Infrastructure, rules.infrastructure, count, error, calls, u32::from(tool_count));
@@ -150,6 +183,9 @@ impl ProgressState {
     }
 
     fn files_edited(&mut self, facts: &CallFacts, outcome: &Outcome, ordinal: u32, rules: &Rules, findings: &mut Findings<'_>) {
+        if facts.restores {
+            self.files.restored();
+        }
         for (index, edit) in facts.edits.iter().enumerate() {
             self.edits = self.edits.wrapping_add(1);
             let seen = outcome.contents.iter().find(|(path, _)| *path == edit.path).map(|(_, content)| *content);
@@ -176,12 +212,17 @@ impl ProgressState {
 }
 
 /// Which rule a repeated call falls under.
-pub(super) const fn same_call_rule(facts: &CallFacts, failed: bool, rules: &Rules) -> (Detector, Steps) {
+pub(super) const fn same_call_rule(facts: &CallFacts, failed: bool, broken: bool, rules: &Rules) -> (Detector, Steps) {
     if facts.poll {
         (Detector::PollNoChange, rules.poll_no_change)
-    } else if failed && !facts.check {
+    } else if failed && (!facts.check || broken) {
         (Detector::SameError, rules.same_error)
     } else {
         (Detector::SameResult, rules.same_result)
     }
+}
+
+/// Messages that no call could be read from are each a new text with the same error.
+pub(super) fn malformed_steps(facts: &CallFacts, rules: &Rules) -> Steps {
+    if facts.malformed == Some(Malformed::NoCall) { rules.error_family } else { rules.malformed_call }
 }

@@ -5,7 +5,7 @@ use super::super::decision::{Detector, Level};
 use super::super::digest::Fingerprint;
 use super::super::facts::CallFacts;
 use super::errors::Series;
-use super::rules_after::same_call_rule;
+use super::rules_after::{malformed_steps, same_call_rule};
 use super::series::{Calls, Streak};
 use super::{Finding, ProgressState};
 
@@ -18,6 +18,7 @@ impl ProgressState {
             .or_else(|| self.blocked_repeat(facts, ordinal, config))
             .or_else(|| self.blocked_check(facts, ordinal, config))
             .or_else(|| self.blocked_cycle(facts, rules))
+            .or_else(|| self.blocked_stale(facts, rules))
             .or_else(|| self.blocked_edit(facts, rules))
             .or_else(|| self.blocked_family(facts, rules));
         let Some(finding) = found else { return };
@@ -37,7 +38,7 @@ impl ProgressState {
         // Only calls that are malformed again: a repaired one has to get through.
         let malformed = facts.malformed.filter(|_| self.malformed.subject == facts.tool_key);
         malformed
-            .and_then(|_| streak(&self.malformed, rules.malformed_call, Detector::MalformedCall))
+            .and_then(|_| streak(&self.malformed, malformed_steps(facts, rules), Detector::MalformedCall))
             .or_else(|| {
                 let unknown = self.unknown_tool == Some(facts.tool_key);
                 unknown.then(|| streak(&self.unknown, rules.unknown_tool, Detector::UnknownTool)).flatten()
@@ -45,10 +46,10 @@ impl ProgressState {
     }
 
     fn blocked_repeat(&mut self, facts: &CallFacts, ordinal: u32, config: &LoopConfig) -> Option<Finding> {
-        let epoch = self.epoch;
+        let (epoch, fresh) = (self.epoch, self.fresh);
         let repeat = self.repeats.get_mut(facts.key)?;
-        let (detector, steps) = same_call_rule(facts, repeat.failed, &config.rules);
-        if !steps.blocks(repeat.count) || (repeat.epoch != epoch && !facts.poll) {
+        let (detector, steps) = same_call_rule(facts, repeat.failed, repeat.broken, &config.rules);
+        if !steps.blocks(repeat.count) || !repeat.goes_on(facts, epoch, fresh) {
             return None;
         }
         if cooled_down(&mut repeat.blocked_at, ordinal, config.cooldown_calls) {
@@ -71,6 +72,13 @@ impl ProgressState {
         goes_on.then(|| block(Detector::Cycle, Level::Block, cycle.laps, cycle.key, cycle.calls, cycle.period))
     }
 
+    /// Only a call that was made before: a new one has to get through.
+    fn blocked_stale(&self, facts: &CallFacts, rules: &Rules) -> Option<Finding> {
+        let made_before = !facts.poll && self.repeats.peek(facts.key).is_some();
+        let blocks = made_before && rules.no_news.blocks(self.stale.count);
+        blocks.then(|| block(Detector::NoNews, Level::Block, self.stale.count, Fingerprint(1), self.stale.calls, 0))
+    }
+
     fn blocked_edit(&self, facts: &CallFacts, rules: &Rules) -> Option<Finding> {
         facts.edits.iter().enumerate().find_map(|(index, edit)| {
             let file = self.files.would_flip(edit).filter(|file| rules.oscillation.blocks(file.flips))?;
@@ -82,7 +90,9 @@ impl ProgressState {
     fn blocked_family(&mut self, facts: &CallFacts, rules: &Rules) -> Option<Finding> {
         let fresh = self.fresh;
         let family = self.errors.of_tool(facts.tool_key)?;
-        if !family.alive(fresh) {
+        // A tool that both reads and edits: that its edits fail is no reason to refuse a look.
+        let other_use = !facts.shell && family.changes != facts.changes;
+        if !family.alive(fresh) || other_use {
             return None;
         }
         let error = family.error;
