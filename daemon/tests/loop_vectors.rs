@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use toolcell_daemon::core::loop_detection::{
-    CallFacts, Decision, Detector, Fingerprint, Level, LoopBlock, LoopConfig, LoopDetection, Reading, Recorded, Strategy, ToolTraits,
+    CallFacts, Decision, Detector, Fingerprint, Level, LoopBlock, LoopConfig, LoopDetection, Reading,
+    Recorded, Strategy, ToolTraits,
 };
 
 const VECTORS: &str = include_str!("data/loop_vectors.jsonl");
@@ -14,7 +15,11 @@ fn filled(value: &Value, i: usize, n: usize) -> Value {
     match value {
         Value::String(text) => text.replace("{i}", &i.to_string()).replace("{n}", &n.to_string()).into(),
         Value::Array(items) => items.iter().map(|item| filled(item, i, n)).collect(),
-        Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), filled(value, i, n))).collect::<serde_json::Map<_, _>>().into(),
+        Value::Object(map) => map
+            .iter()
+            .map(|(key, value)| (key.clone(), filled(value, i, n)))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
         other => other.clone(),
     }
 }
@@ -30,7 +35,11 @@ fn expanded(sequence: &Value) -> Vec<Value> {
             continue;
         };
         for i in 0..usize::try_from(times).expect("a small number") {
-            let calls = item.get("calls").and_then(Value::as_array).cloned().unwrap_or_else(|| vec![item["call"].clone()]);
+            let calls = item
+                .get("calls")
+                .and_then(Value::as_array)
+                .cloned()
+                .unwrap_or_else(|| vec![item["call"].clone()]);
             for call in calls {
                 out.push(filled(&call, i, n));
                 n += 1;
@@ -41,7 +50,8 @@ fn expanded(sequence: &Value) -> Vec<Value> {
 }
 
 fn config(vector: &Value, strategy: Strategy) -> LoopConfig {
-    let parse = |value: &Value| LoopBlock::parse(value, Reading::Lenient).expect("lenient reading refuses nothing");
+    let parse =
+        |value: &Value| LoopBlock::parse(value, Reading::Lenient).expect("lenient reading refuses nothing");
     let written = &vector["config"];
     let mut block = if written.get("global").is_some() || written.get("agent").is_some() {
         parse(&written["global"]).overlaid(&parse(&written["agent"]))
@@ -77,8 +87,11 @@ fn run(vector: &Value, strategy: Strategy) -> Vec<(Vec<Decision>, Vec<Decision>)
         let before = detection.before_call(&facts);
         let mut after = Vec::new();
         if before.refusal().is_none() && item.get("pending").is_none() {
-            let recorded =
-                Recorded { result: item.get("result"), message: item.get("error").and_then(Value::as_str), ..Recorded::default() };
+            let recorded = Recorded {
+                result: item.get("result"),
+                message: item.get("error").and_then(Value::as_str),
+                ..Recorded::default()
+            };
             if let Some(outcome) = recorded.outcome(&facts, &item["args"]) {
                 after = detection.after_call(&facts, &outcome).0;
             }
@@ -103,7 +116,10 @@ fn level(name: &str) -> Option<Level> {
 }
 
 fn vectors(profile: &str) -> Vec<Value> {
-    let all = VECTORS.lines().filter(|line| !line.trim().is_empty()).map(|line| serde_json::from_str::<Value>(line).expect("a vector is JSON"));
+    let all = VECTORS
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .map(|line| serde_json::from_str::<Value>(line).expect("a vector is JSON"));
     all.filter(|vector| vector["profile"] == profile).collect()
 }
 
@@ -147,7 +163,9 @@ fn progress_says_what_a_good_detector_should_say() {
             .iter()
             .enumerate()
             // Warning n comes after outcome n, which is the same as before call n + 1.
-            .flat_map(|(at, (before, after))| before.iter().map(move |d| (at, d)).chain(after.iter().map(move |d| (at + 1, d))))
+            .flat_map(|(at, (before, after))| {
+                before.iter().map(move |d| (at, d)).chain(after.iter().map(move |d| (at + 1, d)))
+            })
             .filter(|(_, d)| d.level > Level::Note)
             .collect();
         for expect in vector["expect"].as_array().expect("a list") {
@@ -165,7 +183,8 @@ fn progress_says_what_a_good_detector_should_say() {
                 }),
             };
             if !fits {
-                let got: Vec<_> = all.iter().take(6).map(|(at, d)| (at, d.detector.name(), d.level, d.count)).collect();
+                let got: Vec<_> =
+                    all.iter().take(6).map(|(at, d)| (at, d.detector.name(), d.level, d.count)).collect();
                 wrong.push(format!("{}: wanted {expect}, got {got:?}", vector["name"]));
             }
         }

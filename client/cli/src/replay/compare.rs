@@ -24,11 +24,19 @@ pub struct Judged {
 
 impl Judged {
     fn of(said: &[Said]) -> Self {
-        let exactly = |level: Level| said.iter().find(|said| said.level == level && said.emitted).map(|said| said.at);
+        let exactly =
+            |level: Level| said.iter().find(|said| said.level == level && said.emitted).map(|said| said.at);
         let detector = first(said, Level::Warning)
-            .and_then(|at| said.iter().find(|said| said.at == at && said.emitted && said.level >= Level::Warning))
+            .and_then(|at| {
+                said.iter().find(|said| said.at == at && said.emitted && said.level >= Level::Warning)
+            })
             .map(|said| said.detector);
-        Self { warning: exactly(Level::Warning), block: exactly(Level::Block), abort: exactly(Level::Abort), detector }
+        Self {
+            warning: exactly(Level::Warning),
+            block: exactly(Level::Block),
+            abort: exactly(Level::Abort),
+            detector,
+        }
     }
 }
 
@@ -67,7 +75,12 @@ impl Comparison {
         self.fired_before += u64::from(before != Judged::default());
         self.fired_after += u64::from(after != Judged::default());
         if before != after {
-            self.changed.push(Change { run_id: run.run_id.clone(), outcome: run.outcome.clone(), before, after });
+            self.changed.push(Change {
+                run_id: run.run_id.clone(),
+                outcome: run.outcome.clone(),
+                before,
+                after,
+            });
         }
     }
 }

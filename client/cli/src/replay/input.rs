@@ -80,8 +80,11 @@ pub fn read_runs(
     };
     let mut raw = BufReader::with_capacity(128 * 1024, Counted { inner: raw, bytes });
     let gzip = raw.fill_buf().map_err(fail("read"))?.starts_with(&[0x1F, 0x8B]);
-    let mut text: Box<dyn BufRead + '_> =
-        if gzip { Box::new(BufReader::with_capacity(128 * 1024, MultiGzDecoder::new(raw))) } else { Box::new(raw) };
+    let mut text: Box<dyn BufRead + '_> = if gzip {
+        Box::new(BufReader::with_capacity(128 * 1024, MultiGzDecoder::new(raw)))
+    } else {
+        Box::new(raw)
+    };
     let mut logs = Logs::new(path);
     let mut line = Vec::new();
     let mut number = 0_u64;
@@ -114,7 +117,13 @@ pub fn read_runs(
     Ok(())
 }
 
-fn document(bytes: &[u8], logs: &mut Logs, place: &dyn Fn() -> String, unknown: &mut Unknown, each: &mut dyn FnMut(Run)) {
+fn document(
+    bytes: &[u8],
+    logs: &mut Logs,
+    place: &dyn Fn() -> String,
+    unknown: &mut Unknown,
+    each: &mut dyn FnMut(Run),
+) {
     if let Ok(run) = serde_json::from_slice::<Run>(bytes) {
         return each(run);
     }

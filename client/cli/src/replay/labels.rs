@@ -55,11 +55,15 @@ impl Labels {
     /// # Errors
     /// If it cannot be read or a line is no label.
     pub fn read(path: &Path) -> Result<Self, LabelError> {
-        let text = fs::read_to_string(path).map_err(|source| LabelError::Read { path: path.to_owned(), source })?;
+        let text =
+            fs::read_to_string(path).map_err(|source| LabelError::Read { path: path.to_owned(), source })?;
         let mut labels = HashMap::new();
         for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-            let label: Label = serde_json::from_str(line)
-                .map_err(|source| LabelError::Line { path: path.to_owned(), line: index + 1, source })?;
+            let label: Label = serde_json::from_str(line).map_err(|source| LabelError::Line {
+                path: path.to_owned(),
+                line: index + 1,
+                source,
+            })?;
             labels.insert(label.run_id.clone(), label);
         }
         Ok(Self(labels))
@@ -181,7 +185,8 @@ impl Measure {
     }
 
     fn labelled_sources(&self) -> Vec<&str> {
-        let mut sources: Vec<&str> = self.seen.iter().filter(|s| s.label.is_some()).map(|s| s.source.as_str()).collect();
+        let mut sources: Vec<&str> =
+            self.seen.iter().filter(|s| s.label.is_some()).map(|s| s.source.as_str()).collect();
         sources.sort_unstable();
         sources.dedup();
         sources
@@ -237,7 +242,8 @@ fn figures<'a>(runs: impl Iterator<Item = &'a Seen>, fired: impl Fn(&Seen) -> Op
         match seen.label {
             Some((true, from)) => {
                 figures.recall.add(at.is_some());
-                let in_time = |at: usize, from: usize| (from.saturating_sub(1)..=from + 10).contains(&(at + 1));
+                let in_time =
+                    |at: usize, from: usize| (from.saturating_sub(1)..=from + 10).contains(&(at + 1));
                 figures.in_time.add(at.zip(from).is_some_and(|(at, from)| in_time(at, from)));
             }
             Some((false, _)) => figures.look_alikes.add(at.is_some()),

@@ -154,7 +154,8 @@ pub fn replay(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), ReplayError>
         let mut totals = report::Totals::default();
         let plain = Arc::new(LoopConfig::resolve(&base));
         each_run(args, &mut unknown, |run| {
-            let config = if run.config.is_some() { Arc::new(config_of(&run, &base)) } else { Arc::clone(&plain) };
+            let config =
+                if run.config.is_some() { Arc::new(config_of(&run, &base)) } else { Arc::clone(&plain) };
             let said = play(&run, config);
             totals.add(&run, &said);
             report::run(out, &run, &said, args.json)
@@ -193,21 +194,27 @@ fn each_run(
 
 /// A `loop_detection` block from a TOML file: the table of that name (an agent's laid over it), or the whole file.
 fn read_config(path: &PathBuf, agent: Option<&str>) -> Result<LoopBlock, ReplayError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| ReplayError::ConfigRead { path: path.clone(), source })?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| ReplayError::ConfigRead { path: path.clone(), source })?;
     let syntax = |problem: String| ReplayError::ConfigSyntax { path: path.clone(), problem };
     let file: serde_json::Value = toml::from_str(&text).map_err(|error| syntax(error.to_string()))?;
     let parse = |value: &serde_json::Value| {
-        LoopBlock::parse(value, Reading::Strict).map_err(|source| ReplayError::Config { path: path.clone(), source })
+        LoopBlock::parse(value, Reading::Strict)
+            .map_err(|source| ReplayError::Config { path: path.clone(), source })
     };
-    let table = |value: &serde_json::Value| value.get("loop_detection").or_else(|| value.get("loopDetection")).cloned();
+    let table = |value: &serde_json::Value| {
+        value.get("loop_detection").or_else(|| value.get("loopDetection")).cloned()
+    };
     let block = match table(&file) {
         Some(block) => parse(&block)?,
         None if file.get("agents").is_some() => LoopBlock::default(),
         None => parse(&file)?,
     };
     let Some(name) = agent else { return Ok(block) };
-    let agent = file.get("agents").and_then(|agents| agents.get(name)).ok_or_else(|| syntax(format!("there is no agent {name}")))?;
+    let agent = file
+        .get("agents")
+        .and_then(|agents| agents.get(name))
+        .ok_or_else(|| syntax(format!("there is no agent {name}")))?;
     match table(agent) {
         Some(over) => Ok(block.overlaid(&parse(&over)?)),
         None => Ok(block),

@@ -17,11 +17,22 @@ const RUNS: usize = 40;
 
 /// Kinds of loop.
 pub const LOOPS: &[&str] = &[
-    "exact", "exact_volatile_result", "volatile_args", "key_order", "period2", "period3", "interleaved", "same_error_new_args",
-    "poll_no_change", "edit_flip", "edit_churn", "unknown_tool",
+    "exact",
+    "exact_volatile_result",
+    "volatile_args",
+    "key_order",
+    "period2",
+    "period3",
+    "interleaved",
+    "same_error_new_args",
+    "poll_no_change",
+    "edit_flip",
+    "edit_churn",
+    "unknown_tool",
 ];
 /// Kinds of honest repetition.
-pub const HONEST: &[&str] = &["poll_progress", "test_fix_cycle", "batch_edit_one_file", "paging", "same_ok_ack", "grep_misses"];
+pub const HONEST: &[&str] =
+    &["poll_progress", "test_fix_cycle", "batch_edit_one_file", "paging", "same_ok_ack", "grep_misses"];
 
 /// How one kind fared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -54,8 +65,13 @@ pub fn measure(pool: &[Run], base: &LoopBlock) -> Vec<PlantedRow> {
     let kinds = LOOPS.iter().map(|kind| (*kind, true)).chain(HONEST.iter().map(|kind| (*kind, false)));
     kinds
         .map(|(kind, is_loop)| {
-            let mut row =
-                PlantedRow { kind, is_loop, warning: Share::default(), warning_after: None, block: Share::default() };
+            let mut row = PlantedRow {
+                kind,
+                is_loop,
+                warning: Share::default(),
+                warning_after: None,
+                block: Share::default(),
+            };
             let mut after = Vec::new();
             for run in &pool {
                 let (planted, onset) = plant(run, kind);
@@ -74,7 +90,9 @@ pub fn measure(pool: &[Run], base: &LoopBlock) -> Vec<PlantedRow> {
 
 /// A number that depends on the name and nothing else.
 fn mix(name: &str, salt: u64) -> u64 {
-    name.bytes().fold(0xCBF2_9CE4_8422_2325 ^ salt, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)) >> 8
+    name.bytes().fold(0xCBF2_9CE4_8422_2325 ^ salt, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
+    }) >> 8
 }
 
 fn plant(run: &Run, kind: &'static str) -> (Run, usize) {
@@ -100,7 +118,13 @@ struct Context {
 }
 
 fn call(tool: &str, args: Value, result: String, failed: bool) -> Item {
-    Item { tool: tool.to_owned(), args, result: Some(result.into()), error: Some(failed.into()), ..Item::default() }
+    Item {
+        tool: tool.to_owned(),
+        args,
+        result: Some(result.into()),
+        error: Some(failed.into()),
+        ..Item::default()
+    }
 }
 
 const EDIT: &str = "str_replace_based_edit_tool";
@@ -135,49 +159,85 @@ impl Context {
             "period2" => [&self.base, &self.other][i % 2].clone(),
             "period3" => [&self.base, &self.other, &self.third][i % 3].clone(),
             "interleaved" if i.is_multiple_of(2) => self.base.clone(),
-            "interleaved" => call("bash", json!({"command": format!("cat notes_{i}.txt")}), format!("note {}", mix("n", i as u64)), false),
+            "interleaved" => call(
+                "bash",
+                json!({"command": format!("cat notes_{i}.txt")}),
+                format!("note {}", mix("n", i as u64)),
+                false,
+            ),
             "same_error_new_args" => {
                 let mut item = self.with_args(|map| {
                     for value in map.values_mut() {
                         if let Value::String(text) = value {
-                            text.push_str(&format!(" --try{i}"));
+                            *text = format!("{text} --try{i}");
                         }
                     }
                     map.insert("attempt_name".to_owned(), format!("v{i}").into());
                 });
                 item.result = Some("Error: 401 Unauthorized: token expired".into());
-                (item.result_sha, item.result_norm_sha, item.error, item.exit) = (None, None, Some(true.into()), Some(1));
+                (item.result_sha, item.result_norm_sha, item.error, item.exit) =
+                    (None, None, Some(true.into()), Some(1));
                 item
             }
-            "poll_no_change" => call("process", json!({"action": "poll", "id": "7"}), "status: running, no new output".to_owned(), false),
-            "poll_progress" => {
-                call("process", json!({"action": "poll", "id": "7"}), format!("epoch {i}/24 loss {:.4}", 1.0 / (i as f64 + 1.0)), false)
-            }
+            "poll_no_change" => call(
+                "process",
+                json!({"action": "poll", "id": "7"}),
+                "status: running, no new output".to_owned(),
+                false,
+            ),
+            "poll_progress" => call(
+                "process",
+                json!({"action": "poll", "id": "7"}),
+                format!("epoch {i}/24 loss {:.4}", 1.0 / (i as f64 + 1.0)),
+                false,
+            ),
             "edit_flip" => {
-                let (a, b) = if i.is_multiple_of(2) { ("retries = 5", "retries = 3") } else { ("retries = 3", "retries = 5") };
+                let (a, b) = if i.is_multiple_of(2) {
+                    ("retries = 5", "retries = 3")
+                } else {
+                    ("retries = 3", "retries = 5")
+                };
                 edit("/app/config.py", a, b)
             }
-            "edit_churn" if i.is_multiple_of(2) => edit("/app/solver.py", &format!("x = {i}"), &format!("x = {}", i + 2)),
+            "edit_churn" if i.is_multiple_of(2) => {
+                edit("/app/solver.py", &format!("x = {i}"), &format!("x = {}", i + 2))
+            }
             "edit_churn" => {
-                let text = "FAILED tests/test_solver.py::test_a - assert 0 == 1\n1 failed in 0.12s".to_owned();
+                let text =
+                    "FAILED tests/test_solver.py::test_a - assert 0 == 1\n1 failed in 0.12s".to_owned();
                 call("bash", json!({"command": "pytest -q tests/test_solver.py"}), text, true)
             }
-            "unknown_tool" => {
-                call("reed_file", json!({"path": format!("src/{i}.py")}), "Error: unknown tool 'reed_file'".to_owned(), true)
+            "unknown_tool" => call(
+                "reed_file",
+                json!({"path": format!("src/{i}.py")}),
+                "Error: unknown tool 'reed_file'".to_owned(),
+                true,
+            ),
+            "test_fix_cycle" if i.is_multiple_of(2) => {
+                edit(&format!("/app/m{i}.py"), &format!("a{i}"), &format!("b{i}"))
             }
-            "test_fix_cycle" if i.is_multiple_of(2) => edit(&format!("/app/m{i}.py"), &format!("a{i}"), &format!("b{i}")),
             "test_fix_cycle" => {
                 let left = 12 - i / 2;
-                call("bash", json!({"command": "cargo test"}), format!("{} passed, {left} failed: case_{i}", i / 2), left > 0)
+                call(
+                    "bash",
+                    json!({"command": "cargo test"}),
+                    format!("{} passed, {left} failed: case_{i}", i / 2),
+                    left > 0,
+                )
             }
-            "batch_edit_one_file" => edit("/app/big.py", &format!("def f{i}():"), &format!("def f{i}() -> None:")),
+            "batch_edit_one_file" => {
+                edit("/app/big.py", &format!("def f{i}():"), &format!("def f{i}() -> None:"))
+            }
             "paging" => {
                 let args = json!({"command": "view", "path": "/app/big.py", "view_range": [i * 100 + 1, i * 100 + 100]});
                 call(EDIT, args, format!("lines {}.. {}", i * 100 + 1, mix("page", i as u64)), false)
             }
-            "same_ok_ack" => call("create_item", json!({"title": format!("Item {i}")}), "ok".to_owned(), false),
+            "same_ok_ack" => {
+                call("create_item", json!({"title": format!("Item {i}")}), "ok".to_owned(), false)
+            }
             _ => {
-                let hit = if i.is_multiple_of(3) { format!("src/a{i}.py:{i}: symbol_{i}") } else { String::new() };
+                let hit =
+                    if i.is_multiple_of(3) { format!("src/a{i}.py:{i}: symbol_{i}") } else { String::new() };
                 call("bash", json!({"command": format!("grep -rn symbol_{i} src | head")}), hit, false)
             }
         }

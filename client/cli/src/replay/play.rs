@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value;
 use toolcell_daemon::core::loop_detection::{
-    CallFacts, Decisions, Fingerprint, Level, LoopBlock, LoopConfig, LoopDetection, Reading, Recorded, ToolTraits,
+    CallFacts, Decisions, Fingerprint, Level, LoopBlock, LoopConfig, LoopDetection, Reading, Recorded,
+    ToolTraits,
 };
 
 use super::record::{Item, Run};
@@ -52,14 +53,15 @@ pub fn config_of(run: &Run, base: &LoopBlock) -> LoopConfig {
         lenient(written)
     };
     // `strategy` may also stand beside the two blocks.
-    block.strategy = block.strategy.or(lenient(written).strategy);
+    block.strategy = block.strategy.or_else(|| lenient(written).strategy);
     LoopConfig::resolve(&base.overlaid(&block))
 }
 
 /// All that was said in a run. A blocked call's outcome is not used; it goes on after an abort.
 #[must_use]
 pub fn play(run: &Run, config: Arc<LoopConfig>) -> Vec<Said> {
-    let traits: Vec<(&str, ToolTraits)> = run.tools.iter().map(|(name, tool)| (name.as_str(), tool.traits())).collect();
+    let traits: Vec<(&str, ToolTraits)> =
+        run.tools.iter().map(|(name, tool)| (name.as_str(), tool.traits())).collect();
     let undeclared = ToolTraits::default();
     let volatile = config.volatile_keys.clone();
     let mut detection = LoopDetection::new(config);
@@ -84,7 +86,8 @@ pub fn play(run: &Run, config: Arc<LoopConfig>) -> Vec<Said> {
                 &index
             }
         };
-        let declared = traits.iter().find(|(name, _)| *name == item.tool).map_or(&undeclared, |(_, traits)| traits);
+        let declared =
+            traits.iter().find(|(name, _)| *name == item.tool).map_or(&undeclared, |(_, traits)| traits);
         let facts = CallFacts::new(id, &item.tool, &item.args, declared, &volatile, None)
             .in_run(item.run.as_ref().map_or(current, run_of));
         let before = detection.before_call(&facts);

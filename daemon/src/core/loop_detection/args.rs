@@ -47,9 +47,9 @@ pub(crate) fn value(args: &Value) -> Fingerprint {
 pub fn key(tool: &str, args: &Value, volatile: &[String]) -> Fingerprint {
     let mut masker = Masker::new(Kind::Argument, Digest::new());
     masker.push(tool.as_bytes());
-    let mut digest = masker.finish();
+    let digest = masker.finish();
     digest.byte(0xFF);
-    normalised(&mut digest, args, volatile);
+    normalised(digest, args, volatile);
     digest.finish()
 }
 
@@ -147,7 +147,10 @@ mod tests {
         assert!(same(json!({"a": 1, "b": 2.0}), json!({"b": 2, "a": 1.0})));
         assert!(same(json!({"command": "ls  ./src"}), json!({"command": " ls src\n"})));
         assert!(same(json!({"q": "x", "ts": 1}), json!({"q": "x", "ts": 2})));
-        assert!(same(json!({"command": "ls", "description": "a"}), json!({"command": "ls", "description": "b"})));
+        assert!(same(
+            json!({"command": "ls", "description": "a"}),
+            json!({"command": "ls", "description": "b"})
+        ));
         assert!(!same(json!({"title": "x", "description": "a"}), json!({"title": "x", "description": "b"})));
         assert!(!same(json!({"id": "r1"}), json!({"id": "r2"})));
         assert!(!same(json!({"page": 1}), json!({"page": 2})));

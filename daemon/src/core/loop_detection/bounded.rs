@@ -16,7 +16,11 @@ pub(crate) struct Recent<V> {
 
 impl<V> Recent<V> {
     pub(crate) fn new(cap: usize) -> Self {
-        Self { young: FingerprintMap::default(), old: FingerprintMap::default(), half: cap.div_ceil(2).max(1) }
+        Self {
+            young: FingerprintMap::default(),
+            old: FingerprintMap::default(),
+            half: cap.div_ceil(2).max(1),
+        }
     }
 
     /// Looks without counting it as a use.

@@ -190,6 +190,8 @@ pub struct Rules {
     pub unknown_tool: Steps,
     /// Malformed or empty calls.
     pub malformed_call: Steps,
+    /// Messages of the model that no call could be read from.
+    pub no_call: Steps,
     /// Polls without change.
     pub poll_no_change: Steps,
     /// Rewrites of one file with nothing in between.
@@ -216,6 +218,7 @@ impl Default for Rules {
             failing_check: Steps::at(6, 9),
             unknown_tool: Steps::at(3, 5),
             malformed_call: Steps::at(3, 5),
+            no_call: Steps::at(5, 6),
             poll_no_change: Steps::at(10, 20),
             rewrite: Steps::warn_only(10),
             consecutive_failures: Steps::warn_only(6),
@@ -240,6 +243,7 @@ impl Rules {
             "failing_check" => &mut self.failing_check,
             "unknown_tool" => &mut self.unknown_tool,
             "malformed_call" => &mut self.malformed_call,
+            "no_call" => &mut self.no_call,
             "poll_no_change" => &mut self.poll_no_change,
             "rewrite" => &mut self.rewrite,
             "consecutive_failures" => &mut self.consecutive_failures,
@@ -293,7 +297,9 @@ impl LoopConfig {
         let critical = block.critical_threshold.unwrap_or(20).max(warning.saturating_add(1));
         let global = block.global_circuit_breaker_threshold.unwrap_or(30).max(critical.saturating_add(1));
         let classic = strategy == Strategy::Classic;
-        let runner_default = |written: Option<u32>, default: u32| written.or(classic.then_some(default));
+        let runner_default = |written: Option<u32>, default: u32| {
+            if written.is_none() && classic { Some(default) } else { written }
+        };
         let mut config = Self {
             on,
             strategy,

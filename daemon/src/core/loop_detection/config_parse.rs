@@ -195,7 +195,9 @@ impl<'a> Table<'a> {
         let Some(value) = self.take(key)? else { return Ok(None) };
         // 5.0 is the integer 5 where these files come from.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let number = value.as_u64().or_else(|| value.as_f64().filter(|f| f.fract() == 0.0 && *f >= 0.0).map(|f| f as u64));
+        let number = value
+            .as_u64()
+            .or_else(|| value.as_f64().filter(|f| f.fract() == 0.0 && *f >= 0.0).map(|f| f as u64));
         match number {
             Some(number) if (least..=most).contains(&number) => Ok(Some(number)),
             _ => self.refuse(key, format!("must be an integer from {least} to {most}, not {value}")),
@@ -217,14 +219,17 @@ impl<'a> Table<'a> {
             None => Ok(None),
             Some(Value::String(name)) if name == "classic" => Ok(Some(Strategy::Classic)),
             Some(Value::String(name)) if name == "progress" => Ok(Some(Strategy::Progress)),
-            Some(other) => self.refuse("strategy", format!("must be \"classic\" or \"progress\", not {other}")),
+            Some(other) => {
+                self.refuse("strategy", format!("must be \"classic\" or \"progress\", not {other}"))
+            }
         }
     }
 
     fn names(&mut self, key: &str) -> Result<Option<Vec<String>>, LoopConfigError> {
         let Some(value) = self.take(key)? else { return Ok(None) };
-        let names: Option<Vec<String>> =
-            value.as_array().and_then(|items| items.iter().map(|item| item.as_str().map(str::to_owned)).collect());
+        let names: Option<Vec<String>> = value
+            .as_array()
+            .and_then(|items| items.iter().map(|item| item.as_str().map(str::to_owned)).collect());
         match names {
             Some(names) => Ok(Some(names)),
             None => self.refuse(key, format!("must be a list of names, not {}", kind(value))),
@@ -244,7 +249,9 @@ impl<'a> Table<'a> {
         }
         match self.keys().into_iter().find(|key| !self.taken.contains(key)) {
             None => Ok(()),
-            Some(key) => Err(LoopConfigError { key: self.path(&key), problem: "there is no such key".to_owned() }),
+            Some(key) => {
+                Err(LoopConfigError { key: self.path(&key), problem: "there is no such key".to_owned() })
+            }
         }
     }
 }

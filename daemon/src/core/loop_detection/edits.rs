@@ -65,12 +65,14 @@ fn plain_path(path: &str, cwd: Option<&str>) -> String {
     format!("{}{}", if absolute { "/" } else { "" }, parts.join("/"))
 }
 
-const PATH_KEYS: &[&str] = &["path", "file_path", "filePath", "filename", "file", "target_file", "notebook_path"];
+const PATH_KEYS: &[&str] =
+    &["path", "file_path", "filePath", "filename", "file", "target_file", "notebook_path"];
 const WHOLE_KEYS: &[&str] = &["content", "contents", "file_text", "text", "new_source"];
 const OLD_KEYS: &[&str] = &["old_str", "old_string", "oldString", "old_text", "oldText", "search"];
 const NEW_KEYS: &[&str] = &["new_str", "new_string", "newString", "new_text", "newText", "replace"];
 /// Values of `command` with which an edit tool edits; with any other (`view`) it reads.
-const EDIT_COMMANDS: &[&str] = &["create", "str_replace", "insert", "undo_edit", "write", "edit", "append", "delete"];
+const EDIT_COMMANDS: &[&str] =
+    &["create", "str_replace", "insert", "undo_edit", "write", "edit", "append", "delete"];
 
 fn text<'a>(args: &'a Value, keys: &[&str]) -> Option<&'a str> {
     keys.iter().find_map(|key| args.get(key)?.as_str())
@@ -84,7 +86,15 @@ pub(crate) fn is_edit_name(name: &str) -> bool {
         || name.contains("apply_patch")
         || matches!(
             name.as_str(),
-            "write" | "write_file" | "writefile" | "create_file" | "create_or_update_file" | "replace_in_file" | "write_to_file" | "insert" | "push_files"
+            "write"
+                | "write_file"
+                | "writefile"
+                | "create_file"
+                | "create_or_update_file"
+                | "replace_in_file"
+                | "write_to_file"
+                | "insert"
+                | "push_files"
         )
 }
 
@@ -111,7 +121,9 @@ pub(crate) fn of_arguments(args: &Value, declared: &[String], cwd: Option<&str>,
         match args.get(key) {
             Some(Value::String(path)) => out.push(Edit::new(path, cwd, body)),
             Some(Value::Array(paths)) => {
-                out.extend(paths.iter().filter_map(Value::as_str).take(32).map(|path| Edit::new(path, cwd, body)));
+                out.extend(
+                    paths.iter().filter_map(Value::as_str).take(32).map(|path| Edit::new(path, cwd, body)),
+                );
             }
             _ => {}
         }
@@ -121,7 +133,10 @@ pub(crate) fn of_arguments(args: &Value, declared: &[String], cwd: Option<&str>,
 fn body_of(args: &Value) -> EditBody {
     if let Some(Value::Array(edits)) = args.get("edits") {
         let side = |keys: &[&str]| {
-            edits.iter().filter_map(|edit| text(edit, keys)).fold(Fingerprint::default(), |all, one| all.with(Fingerprint::of(one)))
+            edits
+                .iter()
+                .filter_map(|edit| text(edit, keys))
+                .fold(Fingerprint::default(), |all, one| all.with(Fingerprint::of(one)))
         };
         return EditBody::Replace(side(OLD_KEYS), side(NEW_KEYS));
     }
@@ -144,7 +159,9 @@ fn of_patch(patch: &str, cwd: Option<&str>, out: &mut Vec<Edit>) -> bool {
         *sides = [Fingerprint::default(); 2];
     };
     for line in patch.lines() {
-        let header = ["*** Update File: ", "*** Add File: ", "*** Delete File: ", "+++ b/", "+++ "].iter().find_map(|h| line.strip_prefix(h));
+        let header = ["*** Update File: ", "*** Add File: ", "*** Delete File: ", "+++ b/", "+++ "]
+            .iter()
+            .find_map(|h| line.strip_prefix(h));
         if let Some(path) = header {
             close(file, &mut sides);
             file = Some(path.trim());
@@ -191,14 +208,17 @@ mod tests {
 
     #[test]
     fn a_patch_names_its_files() {
-        let patch = "*** Begin Patch\n*** Update File: a.rs\n@@\n-old\n+new\n*** Add File: b.rs\n+x\n*** End Patch";
+        let patch =
+            "*** Begin Patch\n*** Update File: a.rs\n@@\n-old\n+new\n*** Add File: b.rs\n+x\n*** End Patch";
         let mut out = Vec::new();
         of_arguments(&json!({ "patch": patch }), &[], None, &mut out);
         assert_eq!(out.iter().map(|e| &*e.shown).collect::<Vec<_>>(), ["a.rs", "b.rs"]);
         let undo = "*** Update File: a.rs\n@@\n-new\n+old\n";
         let mut back = Vec::new();
         of_arguments(&json!({ "patch": undo }), &[], None, &mut back);
-        let (EditBody::Replace(a, b), EditBody::Replace(c, d)) = (out[0].body, back[0].body) else { panic!("passages") };
+        let (EditBody::Replace(a, b), EditBody::Replace(c, d)) = (out[0].body, back[0].body) else {
+            panic!("passages")
+        };
         assert_eq!((a, b), (d, c));
     }
 }

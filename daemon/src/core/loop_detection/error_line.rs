@@ -17,8 +17,21 @@ const SHORTEST: usize = 20;
 const SHORTEST_OF_SHELL: usize = 40;
 
 const NAMES: &[&str] = &[
-    "error", "exception", "fatal", "denied", "not found", "no such", "cannot", "invalid", "missing", "unmatched", "timed out",
-    "timeout", "refused", "unauthorized", "failed",
+    "error",
+    "exception",
+    "fatal",
+    "denied",
+    "not found",
+    "no such",
+    "cannot",
+    "invalid",
+    "missing",
+    "unmatched",
+    "timed out",
+    "timeout",
+    "refused",
+    "unauthorized",
+    "failed",
 ];
 
 /// The line that names the error.
@@ -28,7 +41,7 @@ pub(crate) fn find(text: &str, shell: bool) -> Option<&str> {
         return lines.next();
     }
     let traceback = text.contains("Traceback (most recent");
-    lines.filter(|line| if traceback { names_exception(line) } else { names_error(line) }).last()
+    lines.rfind(|line| if traceback { names_exception(line) } else { names_error(line) })
 }
 
 /// `<output>`: a wrapper that some harness puts around outputs.
@@ -46,14 +59,19 @@ fn names_error(line: &str) -> bool {
         let name = name.as_bytes();
         lower.windows(name.len()).enumerate().any(|(at, window)| {
             // A word may begin earlier (`NameError`), and it has to end here.
-            window == name && lower.get(at + name.len()).is_none_or(|b| !b.is_ascii_alphanumeric() && *b != b'_')
+            window == name
+                && lower.get(at + name.len()).is_none_or(|b| !b.is_ascii_alphanumeric() && *b != b'_')
         })
     })
 }
 
 fn names_exception(line: &str) -> bool {
-    let head = line.split(|c: char| !(c.is_alphanumeric() || c == '.' || c == '_')).next().unwrap_or_default();
-    head.ends_with("Error") || head.ends_with("Exception") || head == "KeyboardInterrupt" || head == "SystemExit"
+    let head =
+        line.split(|c: char| !(c.is_alphanumeric() || c == '.' || c == '_')).next().unwrap_or_default();
+    head.ends_with("Error")
+        || head.ends_with("Exception")
+        || head == "KeyboardInterrupt"
+        || head == "SystemExit"
 }
 
 /// `grep: Unmatched [`: the search itself was wrong. That there is no such file is an answer.
@@ -61,7 +79,9 @@ pub(crate) fn is_complaint(line: &str) -> bool {
     const SEARCHES: &[&str] = &["grep", "egrep", "fgrep", "rg", "find", "ls", "diff", "test"];
     let Some((program, said)) = line.split_once(": ") else { return false };
     SEARCHES.contains(&program)
-        && !["No such file", "Permission denied", "Is a directory", "cannot access"].iter().any(|answer| said.contains(answer))
+        && !["No such file", "Permission denied", "Is a directory", "cannot access"]
+            .iter()
+            .any(|answer| said.contains(answer))
 }
 
 /// The kind of error that a line names.
@@ -120,7 +140,11 @@ mod tests {
     #[test]
     fn one_kind_of_error_is_one_fingerprint() {
         let same = |shell, a, b| fingerprint(a, shell) == fingerprint(b, shell);
-        assert!(same(false, "No replacement was made, old_str `a` is not there", "No replacement was made, old_str `b` is not there"));
+        assert!(same(
+            false,
+            "No replacement was made, old_str `a` is not there",
+            "No replacement was made, old_str `b` is not there"
+        ));
         assert!(!same(true, "Unknown column 'a' in 'field list'", "Unknown column 'b' in 'field list'"));
         assert!(same(true, "error at line 7", "error at line 123"));
         assert!(!same(true, "bash: foo: command not found", "bash: bar: command not found"));

@@ -128,7 +128,14 @@ fn is_pseudo_tool(tool: &str) -> bool {
 impl CallFacts {
     /// Reads the facts of a call. `volatile` are the configured volatile keys, `cwd` makes relative paths absolute.
     #[must_use]
-    pub fn new(call_id: &str, tool: &str, args: &Value, traits: &ToolTraits, volatile: &[String], cwd: Option<&str>) -> Self {
+    pub fn new(
+        call_id: &str,
+        tool: &str,
+        args: &Value,
+        traits: &ToolTraits,
+        volatile: &[String],
+        cwd: Option<&str>,
+    ) -> Self {
         let name = calls::normal_name(tool);
         let mut facts = Self {
             call_id: call_id.into(),
@@ -196,7 +203,8 @@ impl CallFacts {
         let Some(command) = command_text(args) else {
             // SQL and code: what is asked for stands at the front of the text.
             let query = ["query", "sql", "code"].iter().find_map(|key| args.get(key)?.as_str());
-            self.changes = query.is_none_or(|text| text.split_whitespace().next().is_some_and(shell::is_sql_change));
+            self.changes =
+                query.is_none_or(|text| text.split_whitespace().next().is_some_and(shell::is_sql_change));
             return;
         };
         let facts = shell::read(command);
@@ -229,11 +237,46 @@ fn malformed(tool: &str, args: &Value) -> Option<Malformed> {
     }
 }
 
-const SHELLS: &[&str] =
-    &["bash", "exec", "sh", "shell", "terminal", "run_command", "execute_bash", "run_shell_command", "exec_command", "execute_command", "run_terminal_cmd", "local_shell"];
+const SHELLS: &[&str] = &[
+    "bash",
+    "exec",
+    "sh",
+    "shell",
+    "terminal",
+    "run_command",
+    "execute_bash",
+    "run_shell_command",
+    "exec_command",
+    "execute_command",
+    "run_terminal_cmd",
+    "local_shell",
+];
 const READERS: &[&str] = &[
-    "get", "list", "search", "read", "view", "find", "discover", "fetch", "query", "describe", "retrieve", "grep", "glob", "ls",
-    "cat", "show", "lookup", "think", "open", "web", "websearch", "webfetch", "check", "calculate", "screenshot",
+    "get",
+    "list",
+    "search",
+    "read",
+    "view",
+    "find",
+    "discover",
+    "fetch",
+    "query",
+    "describe",
+    "retrieve",
+    "grep",
+    "glob",
+    "ls",
+    "cat",
+    "show",
+    "lookup",
+    "think",
+    "open",
+    "web",
+    "websearch",
+    "webfetch",
+    "check",
+    "calculate",
+    "screenshot",
 ];
 
 fn guess_kind(tool: &str, args: &Value, traits: &ToolTraits) -> ToolKind {
@@ -262,13 +305,15 @@ fn shown(tool: &str, args: &Value) -> Box<str> {
     let whole;
     let text = match args {
         Value::String(text) => text.as_str(),
-        Value::Object(map) => match map.get("command").or_else(|| map.values().next().filter(|_| map.len() == 1)) {
-            Some(Value::String(command)) => command.as_str(),
-            _ => {
-                whole = args.to_string();
-                &whole
+        Value::Object(map) => {
+            match map.get("command").or_else(|| map.values().next().filter(|_| map.len() == 1)) {
+                Some(Value::String(command)) => command.as_str(),
+                _ => {
+                    whole = args.to_string();
+                    &whole
+                }
             }
-        },
+        }
         other => {
             whole = other.to_string();
             &whole

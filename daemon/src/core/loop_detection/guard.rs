@@ -41,7 +41,12 @@ impl Guard {
     }
 
     /// An outcome was recorded. Says how many equal ones there were if that ends the run.
-    pub(crate) fn observe(&mut self, run: Option<Fingerprint>, observation: Fingerprint, window: u32) -> Option<u32> {
+    pub(crate) fn observe(
+        &mut self,
+        run: Option<Fingerprint>,
+        observation: Fingerprint,
+        window: u32,
+    ) -> Option<u32> {
         let index = self.armed.iter().position(|armed| armed.run == run)?;
         let armed = &mut self.armed[index];
         armed.left = armed.left.saturating_sub(1);

@@ -72,7 +72,9 @@ const WORD: [bool; 256] = {
     let mut byte = 0;
     while byte < 256 {
         let b = byte as u8;
-        table[byte] = b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b':' | b'-' | b'+' | b'/' | b',') || b >= 0x80;
+        table[byte] = b.is_ascii_alphanumeric()
+            || matches!(b, b'_' | b'.' | b':' | b'-' | b'+' | b'/' | b',')
+            || b >= 0x80;
         byte += 1;
     }
     table
@@ -199,7 +201,11 @@ impl<S: Sink> Masker<S> {
         let core = trim(word);
         if !digit {
             self.lead();
-            if slash { put_path(&mut self.sink, word) } else { self.sink.put(word) }
+            if slash {
+                put_path(&mut self.sink, word)
+            } else {
+                self.sink.put(word)
+            }
             let punctuation_only = core.is_empty();
             if !punctuation_only {
                 self.armed = is_volatile(core) || (self.request && core.eq_ignore_ascii_case(b"id"));
@@ -237,7 +243,11 @@ impl<S: Sink> Masker<S> {
     }
 
     fn argument_word(&mut self, word: &[u8], digit: bool, slash: bool) {
-        if digit && let core = trim(word) && !core.is_empty() && is_clock_or_stamp(core) {
+        if digit
+            && let core = trim(word)
+            && !core.is_empty()
+            && is_clock_or_stamp(core)
+        {
             self.sink.put(b"<time>");
         } else if slash {
             let word = word.strip_prefix(b"./").unwrap_or(word);
@@ -250,9 +260,13 @@ impl<S: Sink> Masker<S> {
 
 /// Writes a path with doubled slashes made one and a random name below a temporary directory masked.
 fn put_path(sink: &mut impl Sink, word: &[u8]) {
-    let temporary = find(word, b"/tmp/").map(|at| at + 5).or_else(|| find(word, b"/var/folders/").map(|at| at + 13));
+    let temporary =
+        find(word, b"/tmp/").map(|at| at + 5).or_else(|| find(word, b"/var/folders/").map(|at| at + 13));
     if let Some(start) = temporary {
-        let end = word[start..].iter().position(|&b| b == b'/' || b == b':' || b == b',').map_or(word.len(), |n| start + n);
+        let end = word[start..]
+            .iter()
+            .position(|&b| b == b'/' || b == b':' || b == b',')
+            .map_or(word.len(), |n| start + n);
         if is_random_name(&word[start..end]) {
             put_single_slashes(sink, &word[..start]);
             sink.put(b"<tmp>");
@@ -304,10 +318,35 @@ fn trim(word: &[u8]) -> &[u8] {
 
 fn is_volatile(word: &[u8]) -> bool {
     const NAMES: &[&str] = &[
-        "pid", "ppid", "nonce", "requestid", "reqid", "traceid", "spanid", "correlationid", "ts", "timestamp", "took",
-        "tookms", "elapsed", "elapsedms", "duration", "durationms", "latency", "latencyms", "uptime", "attempt", "retry",
+        "pid",
+        "ppid",
+        "nonce",
+        "requestid",
+        "reqid",
+        "traceid",
+        "spanid",
+        "correlationid",
+        "ts",
+        "timestamp",
+        "took",
+        "tookms",
+        "elapsed",
+        "elapsedms",
+        "duration",
+        "durationms",
+        "latency",
+        "latencyms",
+        "uptime",
+        "attempt",
+        "retry",
     ];
-    if word.len() < 2 || word.len() > 20 || !matches!(word[0] | 32, b'p' | b'n' | b'r' | b't' | b's' | b'c' | b'e' | b'd' | b'l' | b'u' | b'a' | b'x') {
+    if word.len() < 2
+        || word.len() > 20
+        || !matches!(
+            word[0] | 32,
+            b'p' | b'n' | b'r' | b't' | b's' | b'c' | b'e' | b'd' | b'l' | b'u' | b'a' | b'x'
+        )
+    {
         return false;
     }
     let mut plain = [0_u8; 20];
@@ -324,8 +363,22 @@ fn is_volatile(word: &[u8]) -> bool {
 
 fn is_unit_word(word: &[u8]) -> bool {
     const UNITS: &[&str] = &[
-        "s", "ms", "us", "ns", "sec", "secs", "second", "seconds", "min", "mins", "minute", "minutes", "hour", "hours",
-        "millisecond", "milliseconds",
+        "s",
+        "ms",
+        "us",
+        "ns",
+        "sec",
+        "secs",
+        "second",
+        "seconds",
+        "min",
+        "mins",
+        "minute",
+        "minutes",
+        "hour",
+        "hours",
+        "millisecond",
+        "milliseconds",
     ];
     let word = trim(word);
     word.len() <= 12 && UNITS.iter().any(|unit| unit.as_bytes() == word)
@@ -340,7 +393,11 @@ fn result_mask(word: &[u8]) -> Option<&'static [u8]> {
     if !first.is_ascii_digit() {
         return None;
     }
-    if word.len() > 5 && word[0] == b'0' && word[1] | 32 == b'x' && word[2..].iter().all(u8::is_ascii_hexdigit) {
+    if word.len() > 5
+        && word[0] == b'0'
+        && word[1] | 32 == b'x'
+        && word[2..].iter().all(u8::is_ascii_hexdigit)
+    {
         return Some(b"<address>");
     }
     if is_date(word) || is_clock_or_stamp(word) || is_short_clock(word) {
@@ -350,7 +407,9 @@ fn result_mask(word: &[u8]) -> Option<&'static [u8]> {
 }
 
 fn is_uuid(word: &[u8]) -> bool {
-    word.iter().enumerate().all(|(at, b)| if matches!(at, 8 | 13 | 18 | 23) { *b == b'-' } else { b.is_ascii_hexdigit() })
+    word.iter()
+        .enumerate()
+        .all(|(at, b)| if matches!(at, 8 | 13 | 18 | 23) { *b == b'-' } else { b.is_ascii_hexdigit() })
 }
 
 /// Takes `pattern` (`d` stands for a digit) off the front.
@@ -377,7 +436,9 @@ fn is_clock_or_stamp(word: &[u8]) -> bool {
 
 /// `10:45`, not `a.rs:10:45` and not `99:99`.
 fn is_short_clock(word: &[u8]) -> bool {
-    strip(word, b"dd:dd").is_some_and(|rest| rest.is_empty()) && &word[..2] < b"24".as_slice() && &word[3..4] < b"6".as_slice()
+    strip(word, b"dd:dd").is_some_and(|rest| rest.is_empty())
+        && &word[..2] < b"24".as_slice()
+        && &word[3..4] < b"6".as_slice()
 }
 
 /// `0.12s`, `12ms`, `1m30s`.
@@ -390,7 +451,10 @@ fn is_duration(word: &[u8]) -> bool {
         }
         rest = &rest[number..];
         let unit = rest.iter().position(u8::is_ascii_digit).unwrap_or(rest.len());
-        if !matches!(&rest[..unit], b"s" | b"ms" | b"us" | b"ns" | b"m" | b"h" | b"sec" | b"secs" | b"min" | b"\xC2\xB5s") {
+        if !matches!(
+            &rest[..unit],
+            b"s" | b"ms" | b"us" | b"ns" | b"m" | b"h" | b"sec" | b"secs" | b"min" | b"\xC2\xB5s"
+        ) {
             return false;
         }
         rest = &rest[unit..];

@@ -28,38 +28,76 @@ fn what(about: &About<'_>, out: &mut String) {
     let About { count, call, tool, file, extra, .. } = *about;
     let _ = match about.detector {
         Detector::SameError => write!(out, "{call} failed {count} times in the same way."),
-        Detector::SameResult => write!(out, "{call} gave the same result {count} times and nothing was changed in between."),
-        Detector::ErrorFamily => write!(out, "{tool} failed {count} times with the same kind of error, whatever the arguments were."),
-        Detector::Infrastructure => {
-            write!(out, "Infrastructure: {extra} different tools failed {count} times with the same error. The cause lies outside these calls.")
+        Detector::SameResult => {
+            write!(out, "{call} gave the same result {count} times and nothing was changed in between.")
         }
-        Detector::Cycle => write!(out, "The same {extra} calls were made {count} times in turn, each with the same result as before."),
-        Detector::NoNews => write!(out, "The last {count} calls, whichever they were, brought only results that were there before."),
-        Detector::Oscillation => write!(out, "An edit of {file} was put in again {count} times after it had been taken out."),
-        Detector::FailingCheck => write!(out, "{call} failed in the same way in {count} rounds of editing and trying again."),
-        Detector::UnknownTool => write!(out, "{count} calls in a row named a tool that does not exist, the last one {tool}."),
+        Detector::ErrorFamily => write!(
+            out,
+            "{tool} failed {count} times with the same kind of error, whatever the arguments were."
+        ),
+        Detector::Infrastructure => {
+            write!(
+                out,
+                "Infrastructure: {extra} different tools failed {count} times with the same error. The cause lies outside these calls."
+            )
+        }
+        Detector::Cycle => write!(
+            out,
+            "The same {extra} calls were made {count} times in turn, each with the same result as before."
+        ),
+        Detector::NoNews => write!(
+            out,
+            "The last {count} calls, whichever they were, brought only results that were there before."
+        ),
+        Detector::Oscillation => {
+            write!(out, "An edit of {file} was put in again {count} times after it had been taken out.")
+        }
+        Detector::FailingCheck => {
+            write!(out, "{call} failed in the same way in {count} rounds of editing and trying again.")
+        }
+        Detector::UnknownTool => {
+            write!(out, "{count} calls in a row named a tool that does not exist, the last one {tool}.")
+        }
         Detector::MalformedCall => write!(
             out,
             "{count} calls of {tool} in a row could not be used: the arguments arrived empty, cut off, or in a form that does not fit."
         ),
         Detector::PollNoChange => write!(out, "{call} was asked {count} times and nothing had changed."),
-        Detector::Rewrite => write!(out, "{file} was written anew {count} times in a row with nothing read, run or checked in between."),
+        Detector::Rewrite => write!(
+            out,
+            "{file} was written anew {count} times in a row with nothing read, run or checked in between."
+        ),
         Detector::ConsecutiveFailures => write!(out, "{count} calls in a row failed."),
         Detector::EditFrequency => write!(out, "{file} was edited {count} times."),
         Detector::RepeatPattern => write!(out, "{call} was made {count} times in a row."),
         Detector::GenericRepeat => write!(out, "{call} was made {count} times."),
-        Detector::KnownPollNoProgress => write!(out, "{call} was asked {count} times and the answer did not change."),
+        Detector::KnownPollNoProgress => {
+            write!(out, "{call} was asked {count} times and the answer did not change.")
+        }
         Detector::PingPong => write!(out, "Two calls were made in turn {count} times, the last one {call}."),
-        Detector::UnknownToolRepeat => write!(out, "{tool} was called {count} times in a row although it does not exist."),
+        Detector::UnknownToolRepeat => {
+            write!(out, "{tool} was called {count} times in a row although it does not exist.")
+        }
         Detector::GlobalCircuitBreaker => write!(out, "{call} gave the same result {count} times."),
         Detector::CompactionLoopPersisted => {
-            write!(out, "compaction_loop_persisted: after the context was compacted, {tool} was called {count} times with the same arguments and the same result.")
+            write!(
+                out,
+                "compaction_loop_persisted: after the context was compacted, {tool} was called {count} times with the same arguments and the same result."
+            )
         }
         Detector::BlocksWithoutProgress => {
-            write!(out, "{count} calls were refused as repetitions and nothing new was found in between. The run is going in circles.")
+            write!(
+                out,
+                "{count} calls were refused as repetitions and nothing new was found in between. The run is going in circles."
+            )
         }
-        Detector::BudgetCalls => write!(out, "This is no loop: the session has made {count} calls, and its budget is used up."),
-        Detector::BudgetTime => write!(out, "This is no loop: the session has taken {count} seconds, and its budget of time is used up."),
+        Detector::BudgetCalls => {
+            write!(out, "This is no loop: the session has made {count} calls, and its budget is used up.")
+        }
+        Detector::BudgetTime => write!(
+            out,
+            "This is no loop: the session has taken {count} seconds, and its budget of time is used up."
+        ),
     };
 }
 
@@ -70,7 +108,10 @@ const fn ways(detector: Detector) -> (&'static str, &'static str) {
             "read the error and change the one argument that it is about",
             "look at the thing itself first (list the directory, read the file, show the help of the command)",
         ),
-        Detector::SameResult | Detector::GenericRepeat | Detector::RepeatPattern | Detector::GlobalCircuitBreaker => (
+        Detector::SameResult
+        | Detector::GenericRepeat
+        | Detector::RepeatPattern
+        | Detector::GlobalCircuitBreaker => (
             "use the result that you already have",
             "ask a different question: another file, another query, another tool",
         ),
@@ -101,17 +142,24 @@ const fn ways(detector: Detector) -> (&'static str, &'static str) {
             "send the call again with complete arguments, shorter if they were cut off (write long content in several calls)",
             "check the names and types of the arguments against the tool's schema",
         ),
-        Detector::PollNoChange | Detector::KnownPollNoProgress => {
-            ("wait longer before asking again, and do something else meanwhile", "look into why it does not move (its log, its process)")
-        }
-        Detector::Rewrite | Detector::EditFrequency => {
-            ("read the file or run what uses it before the next change", "say what is still wrong with it and change only that")
-        }
-        Detector::ConsecutiveFailures => ("look at what these failures have in common", "make one small call that is sure to work and go on from there"),
+        Detector::PollNoChange | Detector::KnownPollNoProgress => (
+            "wait longer before asking again, and do something else meanwhile",
+            "look into why it does not move (its log, its process)",
+        ),
+        Detector::Rewrite | Detector::EditFrequency => (
+            "read the file or run what uses it before the next change",
+            "say what is still wrong with it and change only that",
+        ),
+        Detector::ConsecutiveFailures => (
+            "look at what these failures have in common",
+            "make one small call that is sure to work and go on from there",
+        ),
         Detector::CompactionLoopPersisted | Detector::BlocksWithoutProgress => {
             ("report what is done and what stands in the way", "start again with the goal in your own words")
         }
-        Detector::BudgetCalls | Detector::BudgetTime => ("report what is done", "ask for more room, saying what for"),
+        Detector::BudgetCalls | Detector::BudgetTime => {
+            ("report what is done", "ask for more room, saying what for")
+        }
     }
 }
 
@@ -138,7 +186,9 @@ pub(crate) fn text(about: &About<'_>) -> String {
             let _ = write!(out, " At {at} it is not run any more.");
         }
         (Level::Warning, Some(at)) if at == about.count => out.push_str(" The next one is not run."),
-        (Level::Block, _) => out.push_str(" Repeating it will not run it either; several refusals in a row end the run."),
+        (Level::Block, _) => {
+            out.push_str(" Repeating it will not run it either; several refusals in a row end the run.")
+        }
         _ => {}
     }
     if about.detector == Detector::PollNoChange && about.level == Level::Warning {

@@ -71,7 +71,12 @@ impl LoopState {
     /// An upper estimate of the bytes it takes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.ids.bytes() + self.rolling.bytes() + self.runner.bytes() + self.guard.bytes() + self.progress.bytes()
+        size_of::<Self>()
+            + self.ids.bytes()
+            + self.rolling.bytes()
+            + self.runner.bytes()
+            + self.guard.bytes()
+            + self.progress.bytes()
     }
 }
 
@@ -264,7 +269,7 @@ impl LoopDetection {
             block_at: finding.block_at,
         };
         let mut call_ids = self.state.ids.names(&finding.calls);
-        if call_ids.last() != Some(&*facts.call_id).map(str::to_owned).as_ref() && finding.calls.iter().next().is_none() {
+        if call_ids.is_empty() {
             call_ids.push(facts.call_id.to_string());
         }
         Decision {

@@ -65,7 +65,13 @@ struct StreamDigest {
 
 impl StreamDigest {
     fn new() -> Self {
-        Self { masked: Masker::new(Kind::Result, Digest::new()), raw: Digest::new(), head: Vec::new(), tail: Vec::new(), blank: true }
+        Self {
+            masked: Masker::new(Kind::Result, Digest::new()),
+            raw: Digest::new(),
+            head: Vec::new(),
+            tail: Vec::new(),
+            blank: true,
+        }
     }
 
     fn push(&mut self, bytes: &[u8]) {

@@ -31,12 +31,17 @@ impl Recorded<'_> {
     pub fn outcome(&self, facts: &CallFacts, call: &Value) -> Option<Outcome> {
         let object = self.result.and_then(Value::as_object);
         let details = object.and_then(|map| map.get("details")).filter(|details| details.is_object());
-        let failed = self.failed.unwrap_or_else(|| self.message.is_some() || says_failed(details) || self.exit.is_some_and(|code| code != 0));
+        let failed = self.failed.unwrap_or_else(|| {
+            self.message.is_some() || says_failed(details) || self.exit.is_some_and(|code| code != 0)
+        });
         if self.result.is_none() && !failed && self.failed.is_none() {
             return None;
         }
         let name = calls::normal_name(&facts.tool);
-        let thrown = self.message.or_else(|| self.result.and_then(Value::as_str)).filter(|_| failed && self.says_error());
+        let thrown = self
+            .message
+            .or_else(|| self.result.and_then(Value::as_str))
+            .filter(|_| failed && self.says_error());
         let classic = match thrown {
             Some(message) => Some(result_hash::of_error(message)),
             None => self.result.and_then(|result| result_hash::of_result(&name, call, result)),
@@ -86,7 +91,10 @@ impl Recorded<'_> {
         };
         let field = |key: &str| details.and_then(|details| details.get(key));
         if let Some(status @ ("running" | "completed" | "failed")) = field("status").and_then(Value::as_str) {
-            let output = ["aggregated", "tail"].iter().find_map(|key| field(key)?.as_str()).filter(|text| !text.trim().is_empty());
+            let output = ["aggregated", "tail"]
+                .iter()
+                .find_map(|key| field(key)?.as_str())
+                .filter(|text| !text.trim().is_empty());
             if let Some(output) = output {
                 builder.push(Output::Stdout, output.as_bytes());
                 builder.push(Output::Stdout, format!("\n{status}").as_bytes());
@@ -117,7 +125,9 @@ impl Recorded<'_> {
 }
 
 fn is_veto(details: Option<&Value>) -> bool {
-    let is = |key: &str, value: &str| details.and_then(|details| details.get(key)).and_then(Value::as_str) == Some(value);
+    let is = |key: &str, value: &str| {
+        details.and_then(|details| details.get(key)).and_then(Value::as_str) == Some(value)
+    };
     is("status", "blocked") && is("deniedReason", "tool-loop")
 }
 

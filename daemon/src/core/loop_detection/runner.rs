@@ -13,7 +13,7 @@ use super::facts::CallFacts;
 use super::outcome::{Ended, Outcome};
 
 /// Files whose edits are counted.
-const MAX_FILES: usize = 256;
+const MAX_FILES: usize = 224;
 
 /// One path that fired.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +42,13 @@ impl Default for RunnerState {
 }
 
 impl RunnerState {
-    pub(crate) fn after(&mut self, facts: &CallFacts, outcome: &Outcome, limits: &RunnerLimits, hits: &mut Vec<Hit>) {
+    pub(crate) fn after(
+        &mut self,
+        facts: &CallFacts,
+        outcome: &Outcome,
+        limits: &RunnerLimits,
+        hits: &mut Vec<Hit>,
+    ) {
         if outcome.ended == Ended::NotCounted {
             return;
         }
@@ -54,7 +60,13 @@ impl RunnerState {
                 *count = count.saturating_add(1);
                 if *count > limit {
                     let level = if *count == limit + 1 { Level::Warning } else { Level::Abort };
-                    hits.push(Hit { detector: Detector::EditFrequency, level, count: *count, key: edit.path, edit: Some(index) });
+                    hits.push(Hit {
+                        detector: Detector::EditFrequency,
+                        level,
+                        count: *count,
+                        key: edit.path,
+                        edit: Some(index),
+                    });
                 }
             }
         }

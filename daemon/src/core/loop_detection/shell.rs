@@ -40,15 +40,80 @@ pub(crate) enum Body {
 }
 
 const CHECKS: &[&str] = &[
-    "grep", "rg", "egrep", "fgrep", "zgrep", "diff", "cmp", "test", "[", "[[", "find", "ls", "which", "command", "type",
-    "pytest", "py.test", "tox", "nosetests", "ctest", "jest", "mypy", "ruff", "flake8", "pylint", "tsc", "eslint",
+    "grep",
+    "rg",
+    "egrep",
+    "fgrep",
+    "zgrep",
+    "diff",
+    "cmp",
+    "test",
+    "[",
+    "[[",
+    "find",
+    "ls",
+    "which",
+    "command",
+    "type",
+    "pytest",
+    "py.test",
+    "tox",
+    "nosetests",
+    "ctest",
+    "jest",
+    "mypy",
+    "ruff",
+    "flake8",
+    "pylint",
+    "tsc",
+    "eslint",
 ];
 const CHANGES: &[&str] = &[
-    "tee", "mv", "cp", "rm", "mkdir", "touch", "patch", "pip", "pip3", "apt", "apt-get", "make", "chmod", "ln", "tar",
-    "unzip", "wget", "git-apply", "ed", "truncate", "dd", "install", "rsync", "kill", "pkill",
+    "tee",
+    "mv",
+    "cp",
+    "rm",
+    "mkdir",
+    "touch",
+    "patch",
+    "pip",
+    "pip3",
+    "apt",
+    "apt-get",
+    "make",
+    "chmod",
+    "ln",
+    "tar",
+    "unzip",
+    "wget",
+    "git-apply",
+    "ed",
+    "truncate",
+    "dd",
+    "install",
+    "rsync",
+    "kill",
+    "pkill",
 ];
-const GIT_CHANGES: &[&str] =
-    &["apply", "checkout", "stash", "reset", "commit", "add", "restore", "switch", "merge", "rebase", "revert", "clean", "rm", "mv", "pull", "clone", "cherry-pick"];
+const GIT_CHANGES: &[&str] = &[
+    "apply",
+    "checkout",
+    "stash",
+    "reset",
+    "commit",
+    "add",
+    "restore",
+    "switch",
+    "merge",
+    "rebase",
+    "revert",
+    "clean",
+    "rm",
+    "mv",
+    "pull",
+    "clone",
+    "cherry-pick",
+];
 
 /// Longest command that is looked into; the rest of a longer one is not.
 const MAX_COMMAND: usize = 16 * 1024;
@@ -81,8 +146,13 @@ fn simple_command(simple: &Simple<'_>, facts: &mut ShellFacts) {
     loop {
         match words {
             [word, rest @ ..] if is_assignment(word) => words = rest,
-            ["sudo" | "time" | "nohup" | "exec" | "xargs" | "then" | "do" | "else" | "!" | "{" | "(", rest @ ..] => words = rest,
-            ["timeout", rest @ ..] => words = rest.iter().position(|w| !w.starts_with('-')).map_or(&[], |at| &rest[at + 1..]),
+            [
+                "sudo" | "time" | "nohup" | "exec" | "xargs" | "then" | "do" | "else" | "!" | "{" | "(",
+                rest @ ..,
+            ] => words = rest,
+            ["timeout", rest @ ..] => {
+                words = rest.iter().position(|w| !w.starts_with('-')).map_or(&[], |at| &rest[at + 1..])
+            }
             ["env", rest @ ..] => words = rest,
             _ => break,
         }
@@ -150,17 +220,25 @@ fn changes(head: &str, arguments: &[&str], simple: &Simple<'_>) -> bool {
 }
 
 pub(crate) fn is_sql_change(word: &str) -> bool {
-    ["insert", "update", "delete", "create", "alter", "drop", "replace"].iter().any(|sql| word.eq_ignore_ascii_case(sql))
+    ["insert", "update", "delete", "create", "alter", "drop", "replace"]
+        .iter()
+        .any(|sql| word.eq_ignore_ascii_case(sql))
 }
 
 fn is_in_place(argument: &str) -> bool {
     argument == "--in-place"
-        || (argument.starts_with('-') && !argument.starts_with("--") && argument.len() < 8 && argument.contains('i'))
+        || (argument.starts_with('-')
+            && !argument.starts_with("--")
+            && argument.len() < 8
+            && argument.contains('i'))
 }
 
 /// `sed -i 's/old/new/' file`: the last word is the file, the first quoted one the script.
 fn in_place(arguments: &[&str], facts: &mut ShellFacts) {
-    let Some(path) = arguments.iter().rev().find(|a| !a.starts_with('-') && !a.starts_with(['\'', '"'])) else { return };
+    let Some(path) = arguments.iter().rev().find(|a| !a.starts_with('-') && !a.starts_with(['\'', '"']))
+    else {
+        return;
+    };
     let script = arguments.iter().find(|a| a.starts_with(['\'', '"']) || a.starts_with("s/"));
     let body = script.and_then(|script| substitution(unquoted(script))).unwrap_or(Body::Unknown);
     facts.writes.push(Write { path: unquoted(path).to_owned(), body });
@@ -178,7 +256,9 @@ fn substitution(script: &str) -> Option<Body> {
 }
 
 fn is_assignment(word: &str) -> bool {
-    word.split_once('=').is_some_and(|(name, _)| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'))
+    word.split_once('=').is_some_and(|(name, _)| {
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    })
 }
 
 fn unquoted(word: &str) -> &str {
@@ -243,7 +323,8 @@ fn split(command: &str) -> Vec<Simple<'_>> {
             b if b.is_ascii_whitespace() || b == b'<' || b == b'&' => at += 1,
             _ => {
                 let end = word_end(bytes, at).max(at + 1);
-                let end = (end..=bytes.len()).find(|end| command.is_char_boundary(*end)).unwrap_or(bytes.len());
+                let end =
+                    (end..=bytes.len()).find(|end| command.is_char_boundary(*end)).unwrap_or(bytes.len());
                 let word = &command[at..end];
                 // `2>file`: the digit belongs to the redirect.
                 if !(word.len() == 1 && word.as_bytes()[0].is_ascii_digit() && bytes.get(end) == Some(&b'>'))
@@ -310,7 +391,12 @@ mod tests {
             ("cd /x && grep -rn foo src | head", false, true, ""),
             ("sed -n '1,5p' a.py", false, false, ""),
             ("sed -i 's/a/b/' ./a.py", true, false, "./a.py"),
-            ("cat <<'EOF' > repro.py\nimport os; os.remove('x')\nEOF\npython repro.py", true, false, "repro.py"),
+            (
+                "cat <<'EOF' > repro.py\nimport os; os.remove('x')\nEOF\npython repro.py",
+                true,
+                false,
+                "repro.py",
+            ),
             ("cat a.py > /dev/null 2>&1", false, false, ""),
             ("FOO=1 timeout 10 python -m pytest -q", false, true, ""),
             ("ls > out.txt", true, true, "out.txt"),
@@ -335,7 +421,8 @@ mod tests {
     #[test]
     fn a_substitution_and_its_undoing_mirror_each_other() {
         let body = |command: &str| read(command).writes.into_iter().next().map(|w| w.body);
-        let (Some(Body::Replace(a, b)), Some(Body::Replace(c, d))) = (body("sed -i 's/x=1/x=2/' f"), body("sed -i 's|x=2|x=1|g' f"))
+        let (Some(Body::Replace(a, b)), Some(Body::Replace(c, d))) =
+            (body("sed -i 's/x=1/x=2/' f"), body("sed -i 's|x=2|x=1|g' f"))
         else {
             panic!("both are substitutions");
         };
@@ -344,7 +431,23 @@ mod tests {
 
     #[test]
     fn no_text_is_too_odd() {
-        for odd in ["<<", "<<-", ">", "> é", "é<<é", "'", "\"\\", "a\\", "2>", "cat <<E", "|&;", "<<''\n\n", "sed -i", "s", "é > é\n"] {
+        for odd in [
+            "<<",
+            "<<-",
+            ">",
+            "> é",
+            "é<<é",
+            "'",
+            "\"\\",
+            "a\\",
+            "2>",
+            "cat <<E",
+            "|&;",
+            "<<''\n\n",
+            "sed -i",
+            "s",
+            "é > é\n",
+        ] {
             read(odd);
         }
     }

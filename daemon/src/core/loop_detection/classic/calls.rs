@@ -7,7 +7,8 @@ use serde_json::Value;
 /// Trimmed, lower case, aliases resolved; an empty name becomes `tool`.
 pub(crate) fn normal_name(tool: &str) -> Cow<'_, str> {
     let trimmed = tool.trim();
-    let lower: Cow<'_, str> = if trimmed.chars().any(char::is_uppercase) { trimmed.to_lowercase().into() } else { trimmed.into() };
+    let lower: Cow<'_, str> =
+        if trimmed.chars().any(char::is_uppercase) { trimmed.to_lowercase().into() } else { trimmed.into() };
     match &*lower {
         "" => "tool".into(),
         "bash" => "exec".into(),

@@ -8,11 +8,36 @@ use super::calls;
 
 /// Keys that a delivery puts into the details of a sent message.
 const DELIVERY_KEYS: &[&str] = &[
-    "messageId", "message_id", "messageIds", "platformMessageId", "platformMessageIds", "fileId", "file_id", "fileKey", "pollId",
-    "poll_id", "receipt", "runId", "idempotencyKey", "ts", "timestamp", "sentAt", "deliveredAt", "createdAt",
+    "messageId",
+    "message_id",
+    "messageIds",
+    "platformMessageId",
+    "platformMessageIds",
+    "fileId",
+    "file_id",
+    "fileKey",
+    "pollId",
+    "poll_id",
+    "receipt",
+    "runId",
+    "idempotencyKey",
+    "ts",
+    "timestamp",
+    "sentAt",
+    "deliveredAt",
+    "createdAt",
 ];
-const SEND_ACTIONS: &[&str] =
-    &["send", "broadcast", "reply", "thread-reply", "sendWithEffect", "sendAttachment", "upload-file", "sticker", "poll"];
+const SEND_ACTIONS: &[&str] = &[
+    "send",
+    "broadcast",
+    "reply",
+    "thread-reply",
+    "sendWithEffect",
+    "sendAttachment",
+    "upload-file",
+    "sticker",
+    "poll",
+];
 
 /// The hash of a thrown error: its whole message, in a namespace of its own.
 pub(crate) fn of_error(message: &str) -> Fingerprint {
@@ -64,7 +89,8 @@ fn of_object(name: &str, call: &Value, details: &Value, text: &str) -> Option<Fi
         }
         ("exec", Some(status @ ("completed" | "failed")), _) => {
             let aggregated = details.get("aggregated").and_then(trimmed).filter(|text| !text.is_empty());
-            let code = details.get("exitCode").filter(|code| code.is_number()).cloned().unwrap_or(Value::Null);
+            let code =
+                details.get("exitCode").filter(|code| code.is_number()).cloned().unwrap_or(Value::Null);
             let timed_out = details.get("timedOut") == Some(&Value::Bool(true));
             json!(["exec", status, code, timed_out, aggregated.unwrap_or(text)])
         }
@@ -75,7 +101,11 @@ fn of_object(name: &str, call: &Value, details: &Value, text: &str) -> Option<Fi
             json!(["poll", picked(&["status", "exitCode", "exitSignal", "aggregated"]), text])
         }
         ("process", _, Some("log")) => {
-            json!(["log", picked(&["status", "totalLines", "totalChars", "truncated", "exitCode", "exitSignal"]), text])
+            json!([
+                "log",
+                picked(&["status", "totalLines", "totalChars", "truncated", "exitCode", "exitSignal"]),
+                text
+            ])
         }
         _ if is_send(name, action) => json!(["send", delivered(details)]),
         _ => {
@@ -87,7 +117,8 @@ fn of_object(name: &str, call: &Value, details: &Value, text: &str) -> Option<Fi
 }
 
 fn is_send(name: &str, action: Option<&str>) -> bool {
-    name == "sessions_send" || (name == "message" && action.is_some_and(|action| SEND_ACTIONS.contains(&action)))
+    name == "sessions_send"
+        || (name == "message" && action.is_some_and(|action| SEND_ACTIONS.contains(&action)))
 }
 
 /// The details of a send without what only this delivery has.
@@ -96,7 +127,7 @@ fn delivered(details: &Value) -> Value {
         Value::Object(map) => {
             let message = is_delivered_message(map);
             map.iter()
-                .filter(|(key, _)| !DELIVERY_KEYS.contains(&key.as_str()) && !(message && *key == "id"))
+                .filter(|(key, _)| !(DELIVERY_KEYS.contains(&key.as_str()) || message && *key == "id"))
                 .map(|(key, value)| (key.clone(), delivered(value)))
                 .collect::<Map<_, _>>()
                 .into()
@@ -126,7 +157,10 @@ pub(crate) fn unknown_tool_name(message: &str) -> Option<Fingerprint> {
         }
         let Some((name, rest)) = quoted_name(&lower[from..]) else { continue };
         let rest = rest.trim_start();
-        if lower[..at].trim_end().ends_with("unknown") || rest.starts_with("not found") || rest.starts_with("is not available") {
+        if lower[..at].trim_end().ends_with("unknown")
+            || rest.starts_with("not found")
+            || rest.starts_with("is not available")
+        {
             return Some(Fingerprint::of(name));
         }
     }
@@ -137,7 +171,9 @@ pub(crate) fn unknown_tool_name(message: &str) -> Option<Fingerprint> {
 fn quoted_name(text: &str) -> Option<(&str, &str)> {
     let quotes = ['"', '\'', '`'];
     let text = text.trim_start_matches(|c: char| c.is_whitespace() || c == ':').trim_start_matches(quotes);
-    let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))).unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-')))
+        .unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
     (!name.is_empty()).then(|| (name, rest.trim_start_matches(quotes)))
 }

@@ -85,7 +85,8 @@ impl RollingState {
                 return Some(self.warning(call.run, Detector::KnownPollNoProgress, streak, result_key(2)));
             }
         }
-        if let Some(PingPong { count, settled, other }) = window.ping_pong(call).filter(|_| config.ping_pong) {
+        if let Some(PingPong { count, settled, other }) = window.ping_pong(call).filter(|_| config.ping_pong)
+        {
             let (a, b) = (call.signature.min(other), call.signature.max(other));
             let key = Fingerprint(3).with(a).with(b);
             if count >= config.critical && settled {
@@ -101,7 +102,12 @@ impl RollingState {
             }
             let recent = window.recent(call);
             if recent >= config.warning {
-                return Some(self.warning(call.run, Detector::GenericRepeat, recent, Fingerprint(4).with(call.signature)));
+                return Some(self.warning(
+                    call.run,
+                    Detector::GenericRepeat,
+                    recent,
+                    Fingerprint(4).with(call.signature),
+                ));
             }
         }
         None

@@ -109,7 +109,9 @@ impl Window {
     /// Newest records of the run that are this tool, all saying that one name is unknown; and the name.
     pub(crate) fn unknown_tool(&self, call: Call) -> (u32, Option<Fingerprint>) {
         match self.newest(call.run) {
-            Some((newest, records)) if newest.tool == call.tool => (newest.unknown.min(records), newest.unknown_name),
+            Some((newest, records)) if newest.tool == call.tool => {
+                (newest.unknown.min(records), newest.unknown_name)
+            }
             _ => (0, None),
         }
     }
@@ -136,7 +138,10 @@ impl Window {
 
     /// The outcome of a call: goes to the newest record that still waits for it, else makes a record of its own.
     pub(crate) fn outcome(&mut self, call: Call, result: Result, size: u32) {
-        let waits = self.groups.get(&group(call.run, call.signature)).is_some_and(|group| group.hashed < group.records);
+        let waits = self
+            .groups
+            .get(&group(call.run, call.signature))
+            .is_some_and(|group| group.hashed < group.records);
         let found = if waits {
             self.records.iter().rposition(|r| {
                 r.hash.is_none()
@@ -236,7 +241,9 @@ impl Window {
         let unknown = match record.unknown_name {
             None => 0,
             Some(name) => match before {
-                Some(before) if before.tool == record.tool && before.unknown_name == Some(name) => before.unknown + 1,
+                Some(before) if before.tool == record.tool && before.unknown_name == Some(name) => {
+                    before.unknown + 1
+                }
                 _ => 1,
             },
         };

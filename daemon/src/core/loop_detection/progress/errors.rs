@@ -7,11 +7,13 @@ use super::super::digest::Fingerprint;
 use super::super::facts::CallFacts;
 use super::series::Calls;
 
-const MAX_SERIES: usize = 32;
+const MAX_SERIES: usize = 28;
 const MAX_TOOLS: usize = 4;
 
 /// Fresh results that end a series of errors.
 pub(crate) const FRESH_ENDS: u32 = 3;
+/// What a fresh result of the same tool takes off its count.
+const FRESH_TAKES_OFF: u32 = 2;
 
 /// One error again and again.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
@@ -70,7 +72,14 @@ impl Default for Errors {
 
 impl Errors {
     /// A call failed with this error. Gives the series of its tool and that of the error over all tools.
-    pub(crate) fn failed(&mut self, facts: &CallFacts, error: Fingerprint, check: bool, ordinal: u32, fresh: u32) -> (Series, Series) {
+    pub(crate) fn failed(
+        &mut self,
+        facts: &CallFacts,
+        error: Fingerprint,
+        check: bool,
+        ordinal: u32,
+        fresh: u32,
+    ) -> (Series, Series) {
         let tool = facts.tool_key;
         let series = self.by_tool.entry(tool, Series::default);
         if series.error != error || !series.alive(fresh) {
@@ -86,11 +95,11 @@ impl Errors {
         (family, *series)
     }
 
-    /// A call of this tool brought something new: one off its series, so that trying and looking in turn is fine while a
+    /// A call of this tool brought something new: two off its series, so that trying and looking in turn is fine while a
     /// look now and then does not hide a row of failures.
     pub(crate) fn fresh(&mut self, tool: Fingerprint) {
         if let Some(series) = self.by_tool.get_mut(tool) {
-            series.count = series.count.saturating_sub(1);
+            series.count = series.count.saturating_sub(FRESH_TAKES_OFF);
             series.probing = false;
         }
     }

@@ -7,7 +7,7 @@ use super::super::digest::Fingerprint;
 use super::super::edits::{Edit, EditBody};
 use super::series::Calls;
 
-const MAX_FILES: usize = 48;
+const MAX_FILES: usize = 56;
 const MAX_STEPS: usize = 16;
 
 /// One file and the newest steps from one content to another.

@@ -31,15 +31,15 @@ use super::facts::CallFacts;
 use cycle::Cycles;
 use errors::{Errors, FRESH_ENDS};
 use files::Files;
-pub(crate) use series::{CallIds, Calls};
 use series::Streak;
+pub(crate) use series::{CallIds, Calls};
 
-/// Calls whose series are remembered.
-const MAX_CALLS: usize = 160;
+/// Calls whose series are remembered. (These numbers fill the tables of two generations without growing them.)
+const MAX_CALLS: usize = 112;
 /// Checks whose laps are remembered.
-const MAX_CHECKS: usize = 48;
+const MAX_CHECKS: usize = 56;
 /// Pairs of call and result that are known not to be new.
-const MAX_KNOWN: usize = 768;
+const MAX_KNOWN: usize = 896;
 
 /// What a rule found.
 #[derive(Debug, Clone)]
@@ -108,8 +108,11 @@ pub(crate) struct ProgressState {
     /// The tool of the newest unknown-tool outcome.
     unknown_tool: Option<Fingerprint>,
     malformed: Streak,
+    /// Fresh results since the newest malformed call.
+    malformed_fresh: u32,
     failures: Streak,
     rewrites: Streak,
+    /// Calls in a row that brought nothing new, and how many of them failed.
     stale: Streak,
     stale_failures: u32,
     blocks: Streak,
@@ -137,6 +140,7 @@ impl Default for ProgressState {
             unknown: Streak::default(),
             unknown_tool: None,
             malformed: Streak::default(),
+            malformed_fresh: 0,
             failures: Streak::default(),
             rewrites: Streak::default(),
             stale: Streak::default(),

@@ -5,12 +5,15 @@ use super::super::decision::{Detector, Level};
 use super::super::digest::Fingerprint;
 use super::super::facts::{CallFacts, Malformed};
 use super::super::outcome::{Ended, Outcome};
-use super::errors::Series;
+use super::errors::{FRESH_ENDS, Series};
 use super::series::{Calls, Streak};
 use super::{Check, Finding, ProgressState, Repeat};
 
 /// New things between two equal errors that show that something else was tried.
 const LOOKED_AROUND: u32 = 2;
+
+/// If every one of the calls without news failed, it takes so many fewer of them.
+const ALL_FAILED: u32 = 2;
 
 /// Collects findings; only the first one that is due is shown, since they are about the same call.
 struct Findings<'a> {
@@ -19,10 +22,19 @@ struct Findings<'a> {
 }
 
 impl Findings<'_> {
-    fn warn(&mut self, detector: Detector, steps: Steps, count: u32, key: Fingerprint, calls: Calls, extra: u32) {
+    fn warn(
+        &mut self,
+        detector: Detector,
+        steps: Steps,
+        count: u32,
+        key: Fingerprint,
+        calls: Calls,
+        extra: u32,
+    ) {
         let Some(warn) = steps.warn.filter(|warn| count >= *warn) else { return };
         // At the threshold, at its doublings, and when the next one will not be run any more.
-        let due = (count.is_multiple_of(warn) && (count / warn).is_power_of_two()) || steps.block == Some(count);
+        let due =
+            (count.is_multiple_of(warn) && (count / warn).is_power_of_two()) || steps.block == Some(count);
         let level = match detector {
             Detector::ConsecutiveFailures | Detector::EditFrequency => Level::Note,
             _ => Level::Warning,
@@ -35,7 +47,14 @@ impl Findings<'_> {
 
 impl ProgressState {
     /// Takes the outcome of a call in and says what it means.
-    pub(crate) fn after(&mut self, facts: &CallFacts, outcome: &Outcome, ordinal: u32, rules: &Rules, out: &mut Vec<Finding>) {
+    pub(crate) fn after(
+        &mut self,
+        facts: &CallFacts,
+        outcome: &Outcome,
+        ordinal: u32,
+        rules: &Rules,
+        out: &mut Vec<Finding>,
+    ) {
         if outcome.ended == Ended::NotCounted {
             return;
         }
@@ -49,7 +68,7 @@ impl ProgressState {
         }
         self.novel = self.novel.wrapping_add(u32::from(!known));
         let mut findings = Findings { out, shown: false };
-        self.malformed_and_unknown(facts, outcome, ordinal, rules, &mut findings);
+        self.malformed_and_unknown(facts, outcome, known, ordinal, rules, &mut findings);
         let moved = self.repeat(facts, outcome, ordinal, rules, &mut findings);
         self.cycles.add(facts.key, pair, ordinal);
         if let Some(cycle) = rules.cycle.warn.and_then(|warn| self.cycles.going(warn)) {
@@ -61,7 +80,7 @@ impl ProgressState {
             let Streak { count, calls, .. } = self.stale;
             let mut steps = rules.no_news;
             if self.stale_failures == count {
-                steps.warn = steps.warn.map(|warn| warn.saturating_sub(2).max(1));
+                steps.warn = steps.warn.map(|warn| warn.saturating_sub(ALL_FAILED).max(1));
             }
             findings.warn(Detector::NoNews, steps, count, Fingerprint(1), calls, 0);
         } else if !facts.poll {
@@ -85,23 +104,51 @@ impl ProgressState {
         if failed && !facts.failure_expected && !facts.check {
             self.failures.add(Fingerprint(1), ordinal);
             let Streak { count, calls, .. } = self.failures;
-            findings.warn(Detector::ConsecutiveFailures, rules.consecutive_failures, count, facts.tool_key, calls, 0);
+            findings.warn(
+                Detector::ConsecutiveFailures,
+                rules.consecutive_failures,
+                count,
+                facts.tool_key,
+                calls,
+                0,
+            );
         } else {
             self.failures.end();
         }
         self.known.insert(pair, ());
     }
 
-    fn malformed_and_unknown(&mut self, facts: &CallFacts, outcome: &Outcome, ordinal: u32, rules: &Rules, findings: &mut Findings<'_>) {
-        let malformed = outcome.ended == Ended::InvalidArgs || (outcome.failed() && facts.malformed.is_some());
+    fn malformed_and_unknown(
+        &mut self,
+        facts: &CallFacts,
+        outcome: &Outcome,
+        known: bool,
+        ordinal: u32,
+        rules: &Rules,
+        findings: &mut Findings<'_>,
+    ) {
+        let malformed =
+            outcome.ended == Ended::InvalidArgs || (outcome.failed() && facts.malformed.is_some());
         if malformed {
             self.malformed.add(facts.tool_key, ordinal);
+            self.malformed_fresh = 0;
             let Streak { count, calls, .. } = self.malformed;
-            findings.warn(Detector::MalformedCall, malformed_steps(facts, rules), count, facts.tool_key, calls, 0);
+            findings.warn(
+                Detector::MalformedCall,
+                malformed_steps(facts, rules),
+                count,
+                facts.tool_key,
+                calls,
+                0,
+            );
         } else if !outcome.failed() {
-            self.malformed.end();
+            self.malformed_fresh += u32::from(!known);
+            if self.malformed_fresh >= FRESH_ENDS {
+                self.malformed.end();
+            }
         }
-        let unknown = outcome.ended == Ended::UnknownTool || (outcome.failed() && outcome.unknown_name == Some(facts.classic_tool));
+        let unknown = outcome.ended == Ended::UnknownTool
+            || (outcome.failed() && outcome.unknown_name == Some(facts.classic_tool));
         if unknown {
             // One subject for all names: hopping from one wrong name to the next is no progress.
             self.unknown.add(Fingerprint(1), ordinal);
@@ -114,7 +161,14 @@ impl ProgressState {
     }
 
     /// Says whether the call was made before with another result.
-    fn repeat(&mut self, facts: &CallFacts, outcome: &Outcome, ordinal: u32, rules: &Rules, findings: &mut Findings<'_>) -> bool {
+    fn repeat(
+        &mut self,
+        facts: &CallFacts,
+        outcome: &Outcome,
+        ordinal: u32,
+        rules: &Rules,
+        findings: &mut Findings<'_>,
+    ) -> bool {
         let failed = outcome.failed();
         let new = Repeat {
             result: outcome.digest,
@@ -149,26 +203,63 @@ impl ProgressState {
         moved
     }
 
-    fn error(&mut self, facts: &CallFacts, outcome: &Outcome, ordinal: u32, rules: &Rules, findings: &mut Findings<'_>) {
-        let Some(error) = outcome.error.map(|error| error.with(facts.run.unwrap_or_default())) else { return };
+    fn error(
+        &mut self,
+        facts: &CallFacts,
+        outcome: &Outcome,
+        ordinal: u32,
+        rules: &Rules,
+        findings: &mut Findings<'_>,
+    ) {
+        let Some(error) = outcome.error.map(|error| error.with(facts.run.unwrap_or_default())) else {
+            return;
+        };
         let no_hit = facts.check && outcome.empty;
         if facts.failure_expected || no_hit || facts.malformed == Some(Malformed::NoCall) {
             return;
         }
-        let (family, spread) = self.errors.failed(facts, error, facts.check && !outcome.broken, ordinal, self.fresh);
+        let (family, spread) =
+            self.errors.failed(facts, error, facts.check && !outcome.broken, ordinal, self.fresh);
         if spread.tool_count >= 2 {
             let Series { count, calls, tool_count, .. } = spread;
-            findings.warn(Detector::Infrastructure, rules.infrastructure, count, error, calls, u32::from(tool_count));
+            findings.warn(
+                Detector::Infrastructure,
+                rules.infrastructure,
+                count,
+                error,
+                calls,
+                u32::from(tool_count),
+            );
         }
         let steps = if family.checks_only { rules.check_family } else { rules.error_family };
-        findings.warn(Detector::ErrorFamily, steps, family.count, facts.tool_key.with(error), family.calls, 0);
+        findings.warn(
+            Detector::ErrorFamily,
+            steps,
+            family.count,
+            facts.tool_key.with(error),
+            family.calls,
+            0,
+        );
     }
 
-    fn check(&mut self, facts: &CallFacts, outcome: &Outcome, ordinal: u32, rules: &Rules, findings: &mut Findings<'_>) {
+    fn check(
+        &mut self,
+        facts: &CallFacts,
+        outcome: &Outcome,
+        ordinal: u32,
+        rules: &Rules,
+        findings: &mut Findings<'_>,
+    ) {
         if !facts.shell && !facts.check {
             return;
         }
-        let new = Check { result: outcome.digest, laps: 1, edits: self.edits, blocked_at: None, calls: Calls::default() };
+        let new = Check {
+            result: outcome.digest,
+            laps: 1,
+            edits: self.edits,
+            blocked_at: None,
+            calls: Calls::default(),
+        };
         let check = self.checks.entry(facts.key, || new);
         if check.result != outcome.digest {
             *check = new;
@@ -182,23 +273,52 @@ impl ProgressState {
         findings.warn(Detector::FailingCheck, rules.failing_check, laps, facts.key, calls, 0);
     }
 
-    fn files_edited(&mut self, facts: &CallFacts, outcome: &Outcome, ordinal: u32, rules: &Rules, findings: &mut Findings<'_>) {
+    fn files_edited(
+        &mut self,
+        facts: &CallFacts,
+        outcome: &Outcome,
+        ordinal: u32,
+        rules: &Rules,
+        findings: &mut Findings<'_>,
+    ) {
         if facts.restores {
             self.files.restored();
         }
         for (index, edit) in facts.edits.iter().enumerate() {
             self.edits = self.edits.wrapping_add(1);
-            let seen = outcome.contents.iter().find(|(path, _)| *path == edit.path).map(|(_, content)| *content);
+            let seen =
+                outcome.contents.iter().find(|(path, _)| *path == edit.path).map(|(_, content)| *content);
             let (file, flip) = self.files.edited(edit, seen, ordinal);
             let extra = u32::try_from(index).unwrap_or(0);
             if flip {
-                findings.warn(Detector::Oscillation, rules.oscillation, file.flips, edit.path, file.calls, extra);
+                findings.warn(
+                    Detector::Oscillation,
+                    rules.oscillation,
+                    file.flips,
+                    edit.path,
+                    file.calls,
+                    extra,
+                );
             }
-            findings.warn(Detector::EditFrequency, rules.edit_frequency, file.edits, edit.path, Calls::default(), extra);
+            findings.warn(
+                Detector::EditFrequency,
+                rules.edit_frequency,
+                file.edits,
+                edit.path,
+                Calls::default(),
+                extra,
+            );
         }
     }
 
-    fn rewrite(&mut self, facts: &CallFacts, failed: bool, ordinal: u32, rules: &Rules, findings: &mut Findings<'_>) {
+    fn rewrite(
+        &mut self,
+        facts: &CallFacts,
+        failed: bool,
+        ordinal: u32,
+        rules: &Rules,
+        findings: &mut Findings<'_>,
+    ) {
         match facts.edits.first().filter(|_| facts.rewrites) {
             None => self.rewrites.end(),
             Some(_) if failed => {}
@@ -212,7 +332,12 @@ impl ProgressState {
 }
 
 /// Which rule a repeated call falls under.
-pub(super) const fn same_call_rule(facts: &CallFacts, failed: bool, broken: bool, rules: &Rules) -> (Detector, Steps) {
+pub(super) const fn same_call_rule(
+    facts: &CallFacts,
+    failed: bool,
+    broken: bool,
+    rules: &Rules,
+) -> (Detector, Steps) {
     if facts.poll {
         (Detector::PollNoChange, rules.poll_no_change)
     } else if failed && (!facts.check || broken) {
@@ -223,6 +348,6 @@ pub(super) const fn same_call_rule(facts: &CallFacts, failed: bool, broken: bool
 }
 
 /// Messages that no call could be read from are each a new text with the same error.
-pub(super) fn malformed_steps(facts: &CallFacts, rules: &Rules) -> Steps {
-    if facts.malformed == Some(Malformed::NoCall) { rules.error_family } else { rules.malformed_call }
+pub(super) const fn malformed_steps(facts: &CallFacts, rules: &Rules) -> Steps {
+    if matches!(facts.malformed, Some(Malformed::NoCall)) { rules.no_call } else { rules.malformed_call }
 }

@@ -11,7 +11,13 @@ use super::{Finding, ProgressState};
 
 impl ProgressState {
     /// Judges a call. If something is found, the call is not to be run.
-    pub(crate) fn before(&mut self, facts: &CallFacts, ordinal: u32, config: &LoopConfig, out: &mut Vec<Finding>) {
+    pub(crate) fn before(
+        &mut self,
+        facts: &CallFacts,
+        ordinal: u32,
+        config: &LoopConfig,
+        out: &mut Vec<Finding>,
+    ) {
         let rules = &config.rules;
         let found = self
             .blocked_streaks(facts, rules)
@@ -33,7 +39,9 @@ impl ProgressState {
 
     fn blocked_streaks(&self, facts: &CallFacts, rules: &Rules) -> Option<Finding> {
         let streak = |streak: &Streak, steps: Steps, detector| {
-            steps.blocks(streak.count).then(|| block(detector, Level::Block, streak.count, facts.tool_key, streak.calls, 0))
+            steps
+                .blocks(streak.count)
+                .then(|| block(detector, Level::Block, streak.count, facts.tool_key, streak.calls, 0))
         };
         // Only calls that are malformed again: a repaired one has to get through.
         let malformed = facts.malformed.filter(|_| self.malformed.subject == facts.tool_key);
@@ -60,7 +68,9 @@ impl ProgressState {
 
     fn blocked_check(&mut self, facts: &CallFacts, ordinal: u32, config: &LoopConfig) -> Option<Finding> {
         let check = self.checks.get_mut(facts.key)?;
-        if !config.rules.failing_check.blocks(check.laps) || cooled_down(&mut check.blocked_at, ordinal, config.cooldown_calls) {
+        if !config.rules.failing_check.blocks(check.laps)
+            || cooled_down(&mut check.blocked_at, ordinal, config.cooldown_calls)
+        {
             return None;
         }
         Some(block(Detector::FailingCheck, Level::Block, check.laps, facts.key, check.calls, 0))
@@ -69,14 +79,17 @@ impl ProgressState {
     fn blocked_cycle(&self, facts: &CallFacts, rules: &Rules) -> Option<Finding> {
         let cycle = self.cycles.going(rules.cycle.block?)?;
         let goes_on = self.cycles.goes_on(&cycle, facts.key);
-        goes_on.then(|| block(Detector::Cycle, Level::Block, cycle.laps, cycle.key, cycle.calls, cycle.period))
+        goes_on
+            .then(|| block(Detector::Cycle, Level::Block, cycle.laps, cycle.key, cycle.calls, cycle.period))
     }
 
     /// Only a call that was made before: a new one has to get through.
     fn blocked_stale(&self, facts: &CallFacts, rules: &Rules) -> Option<Finding> {
         let made_before = !facts.poll && self.repeats.peek(facts.key).is_some();
         let blocks = made_before && rules.no_news.blocks(self.stale.count);
-        blocks.then(|| block(Detector::NoNews, Level::Block, self.stale.count, Fingerprint(1), self.stale.calls, 0))
+        blocks.then(|| {
+            block(Detector::NoNews, Level::Block, self.stale.count, Fingerprint(1), self.stale.calls, 0)
+        })
     }
 
     fn blocked_edit(&self, facts: &CallFacts, rules: &Rules) -> Option<Finding> {
@@ -129,6 +142,13 @@ fn cooled_down(blocked_at: &mut Option<u32>, ordinal: u32, cooldown: u32) -> boo
     over
 }
 
-const fn block(detector: Detector, level: Level, count: u32, key: Fingerprint, calls: Calls, extra: u32) -> Finding {
+const fn block(
+    detector: Detector,
+    level: Level,
+    count: u32,
+    key: Fingerprint,
+    calls: Calls,
+    extra: u32,
+) -> Finding {
     Finding { detector, level, count, emitted: true, key, calls, extra, block_at: None }
 }
