@@ -213,6 +213,7 @@ impl LoopDetection {
     pub fn note_compaction_of(&mut self, run: Option<Fingerprint>) {
         if self.config.on {
             self.state.guard.arm(run, self.config.guard_window);
+            self.state.progress.compacted();
         }
     }
 

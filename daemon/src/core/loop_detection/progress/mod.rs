@@ -99,14 +99,15 @@ struct Check {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ProgressState {
     repeats: Recent<Repeat>,
-    known: Recent<()>,
+    /// With the number of compactions when it was last seen.
+    known: Recent<u32>,
     errors: Errors,
     checks: Recent<Check>,
     cycles: Cycles,
     files: Files,
     unknown: Streak,
-    /// The tool of the newest unknown-tool outcome.
-    unknown_tool: Option<Fingerprint>,
+    /// The newest names of tools that do not exist.
+    unknown_tools: [Fingerprint; 4],
     malformed: Streak,
     /// Fresh results since the newest malformed call.
     malformed_fresh: u32,
@@ -118,6 +119,8 @@ pub(crate) struct ProgressState {
     blocks: Streak,
     /// Fresh results when the first of the blocks was made.
     blocks_fresh: u32,
+    /// Compactions so far: what was read before one may be read again.
+    compactions: u32,
     /// Changes so far.
     epoch: u32,
     /// Successful edits so far.
@@ -138,7 +141,7 @@ impl Default for ProgressState {
             cycles: Cycles::default(),
             files: Files::default(),
             unknown: Streak::default(),
-            unknown_tool: None,
+            unknown_tools: [Fingerprint::default(); 4],
             malformed: Streak::default(),
             malformed_fresh: 0,
             failures: Streak::default(),
@@ -147,6 +150,7 @@ impl Default for ProgressState {
             stale_failures: 0,
             blocks: Streak::default(),
             blocks_fresh: 0,
+            compactions: 0,
             epoch: 0,
             edits: 0,
             fresh: 0,
@@ -169,6 +173,12 @@ impl ProgressState {
     /// The user spoke, or the run is a new one: counting starts anew.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
+    }
+
+    /// The context was compacted. Counters go on, but reading again what was read before is no standstill.
+    pub(crate) fn compacted(&mut self) {
+        self.compactions = self.compactions.wrapping_add(1);
+        self.stale.end();
     }
 
     /// Three blocks and fewer than three fresh results in between lead to the end of the run.

@@ -60,49 +60,42 @@ impl ProgressState {
         }
         let failed = outcome.failed();
         let pair = facts.key.with(outcome.digest);
-        let known = self.known.get_mut(pair).is_some();
+        let seen = self.known.get_mut(pair).copied();
+        self.known.insert(pair, self.compactions);
+        let known = seen.is_some();
         let fresh = !failed && !known;
-        if !failed && facts.changes && !known {
+        if fresh && facts.changes {
             // Doing the same thing again with the same answer is no change.
             self.epoch = self.epoch.wrapping_add(1);
         }
         self.novel = self.novel.wrapping_add(u32::from(!known));
         let mut findings = Findings { out, shown: false };
-        self.malformed_and_unknown(facts, outcome, known, ordinal, rules, &mut findings);
-        let moved = self.repeat(facts, outcome, ordinal, rules, &mut findings);
+        let unusable = self.malformed_and_unknown(facts, outcome, known, ordinal, rules, &mut findings);
+        let repeat = self.repeat(facts, outcome, ordinal, rules, &mut findings);
         self.cycles.add(facts.key, pair, ordinal);
         if let Some(cycle) = rules.cycle.warn.and_then(|warn| self.cycles.going(warn)) {
             findings.warn(Detector::Cycle, rules.cycle, cycle.laps, cycle.key, cycle.calls, cycle.period);
         }
-        if known && !facts.poll {
-            self.stale.add(Fingerprint(1), ordinal);
-            self.stale_failures += u32::from(failed);
-            let Streak { count, calls, .. } = self.stale;
-            let mut steps = rules.no_news;
-            if self.stale_failures == count {
-                steps.warn = steps.warn.map(|warn| warn.saturating_sub(ALL_FAILED).max(1));
-            }
-            findings.warn(Detector::NoNews, steps, count, Fingerprint(1), calls, 0);
-        } else if !facts.poll {
-            self.stale.end();
-            self.stale_failures = 0;
+        if !facts.poll {
+            self.no_news(facts, failed, seen == Some(self.compactions), ordinal, rules, &mut findings);
         }
         if fresh {
             self.fresh = self.fresh.wrapping_add(1);
             self.errors.fresh(facts.tool_key);
         }
         if failed {
-            // The same check with another answer ("12 failed", "11 failed") moves on.
-            if !(moved && facts.check && !outcome.broken) {
+            self.check(facts, outcome, ordinal, rules, &mut findings);
+            // A check that is run again is no new attempt: other rules count it. Nor is a call that could not be used.
+            let again = facts.check && !outcome.broken && repeat != Repeated::New;
+            if !again && !unusable {
                 self.error(facts, outcome, ordinal, rules, &mut findings);
             }
-            self.check(facts, outcome, ordinal, rules, &mut findings);
         } else {
             self.files_edited(facts, outcome, ordinal, rules, &mut findings);
         }
         self.rewrite(facts, failed, ordinal, rules, &mut findings);
         if failed && !facts.failure_expected && !facts.check {
-            self.failures.add(Fingerprint(1), ordinal);
+            self.failures.add(subject(facts), ordinal);
             let Streak { count, calls, .. } = self.failures;
             findings.warn(
                 Detector::ConsecutiveFailures,
@@ -115,9 +108,32 @@ impl ProgressState {
         } else {
             self.failures.end();
         }
-        self.known.insert(pair, ());
     }
 
+    fn no_news(
+        &mut self,
+        facts: &CallFacts,
+        failed: bool,
+        seen: bool,
+        ordinal: u32,
+        rules: &Rules,
+        findings: &mut Findings<'_>,
+    ) {
+        if !seen {
+            self.stale.end();
+            return;
+        }
+        self.stale.add(subject(facts), ordinal);
+        let Streak { count, calls, subject, .. } = self.stale;
+        self.stale_failures = u32::from(failed) + if count == 1 { 0 } else { self.stale_failures };
+        let mut steps = rules.no_news;
+        if self.stale_failures == count {
+            steps.warn = steps.warn.map(|warn| warn.saturating_sub(ALL_FAILED).max(1));
+        }
+        findings.warn(Detector::NoNews, steps, count, subject, calls, 0);
+    }
+
+    /// Says whether the call could not be used at all: then no other rule about errors counts it.
     fn malformed_and_unknown(
         &mut self,
         facts: &CallFacts,
@@ -126,7 +142,7 @@ impl ProgressState {
         ordinal: u32,
         rules: &Rules,
         findings: &mut Findings<'_>,
-    ) {
+    ) -> bool {
         let malformed =
             outcome.ended == Ended::InvalidArgs || (outcome.failed() && facts.malformed.is_some());
         if malformed {
@@ -151,16 +167,19 @@ impl ProgressState {
             || (outcome.failed() && outcome.unknown_name == Some(facts.classic_tool));
         if unknown {
             // One subject for all names: hopping from one wrong name to the next is no progress.
-            self.unknown.add(Fingerprint(1), ordinal);
-            self.unknown_tool = Some(facts.tool_key);
+            self.unknown.add(subject(facts), ordinal);
+            if !self.unknown_tools.contains(&facts.tool_key) {
+                self.unknown_tools.rotate_right(1);
+                self.unknown_tools[0] = facts.tool_key;
+            }
             let Streak { count, calls, .. } = self.unknown;
             findings.warn(Detector::UnknownTool, rules.unknown_tool, count, facts.tool_key, calls, 0);
         } else {
             self.unknown.end();
         }
+        malformed || unknown
     }
 
-    /// Says whether the call was made before with another result.
     fn repeat(
         &mut self,
         facts: &CallFacts,
@@ -168,7 +187,7 @@ impl ProgressState {
         ordinal: u32,
         rules: &Rules,
         findings: &mut Findings<'_>,
-    ) -> bool {
+    ) -> Repeated {
         let failed = outcome.failed();
         let new = Repeat {
             result: outcome.digest,
@@ -184,8 +203,12 @@ impl ProgressState {
         };
         let repeat = self.repeats.entry(facts.key, || new);
         let unchanged = repeat.goes_on(facts, self.epoch, self.fresh);
-        let moved = repeat.count > 0 && repeat.result != outcome.digest;
-        if moved || !unchanged {
+        let repeated = match repeat.count {
+            0 => Repeated::New,
+            _ if repeat.result == outcome.digest => Repeated::Same,
+            _ => Repeated::Moved,
+        };
+        if repeated == Repeated::Moved || !unchanged {
             *repeat = new;
         }
         (repeat.epoch, repeat.fresh) = (self.epoch, self.fresh);
@@ -200,7 +223,7 @@ impl ProgressState {
             steps.warn = steps.warn.map(|warn| warn.saturating_add(1));
         }
         findings.warn(detector, steps, count, facts.key, calls, 0);
-        moved
+        repeated
     }
 
     fn error(
@@ -215,7 +238,7 @@ impl ProgressState {
             return;
         };
         let no_hit = facts.check && outcome.empty;
-        if facts.failure_expected || no_hit || facts.malformed == Some(Malformed::NoCall) {
+        if facts.failure_expected || no_hit {
             return;
         }
         let (family, spread) =
@@ -329,6 +352,20 @@ impl ProgressState {
             }
         }
     }
+}
+
+/// How a call stands to the same call before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Repeated {
+    New,
+    Same,
+    /// Another result than before.
+    Moved,
+}
+
+/// What a streak over all tools is about: the run.
+fn subject(facts: &CallFacts) -> Fingerprint {
+    Fingerprint(1).with(facts.run.unwrap_or_default())
 }
 
 /// Which rule a repeated call falls under.

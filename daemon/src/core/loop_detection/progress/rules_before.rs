@@ -9,6 +9,12 @@ use super::rules_after::{malformed_steps, same_call_rule};
 use super::series::{Calls, Streak};
 use super::{Finding, ProgressState};
 
+/// Whether the call gets another try.
+#[derive(Debug, Default)]
+struct Trial {
+    granted: bool,
+}
+
 impl ProgressState {
     /// Judges a call. If something is found, the call is not to be run.
     pub(crate) fn before(
@@ -19,15 +25,17 @@ impl ProgressState {
         out: &mut Vec<Finding>,
     ) {
         let rules = &config.rules;
+        let mut trial = Trial::default();
         let found = self
             .blocked_streaks(facts, rules)
-            .or_else(|| self.blocked_repeat(facts, ordinal, config))
-            .or_else(|| self.blocked_check(facts, ordinal, config))
+            .or_else(|| self.blocked_repeat(facts, ordinal, config, &mut trial))
+            .or_else(|| self.blocked_check(facts, ordinal, config, &mut trial))
             .or_else(|| self.blocked_cycle(facts, rules))
             .or_else(|| self.blocked_stale(facts, rules))
             .or_else(|| self.blocked_edit(facts, rules))
             .or_else(|| self.blocked_family(facts, rules));
-        let Some(finding) = found else { return };
+        // A call that is on trial after its cool-down runs, whatever another rule has against it.
+        let Some(finding) = found.filter(|_| !trial.granted) else { return };
         let key = finding.key;
         out.push(finding);
         let blocks = self.blocked(ordinal);
@@ -48,28 +56,40 @@ impl ProgressState {
         malformed
             .and_then(|_| streak(&self.malformed, malformed_steps(facts, rules), Detector::MalformedCall))
             .or_else(|| {
-                let unknown = self.unknown_tool == Some(facts.tool_key);
+                let unknown = self.unknown_tools.contains(&facts.tool_key);
                 unknown.then(|| streak(&self.unknown, rules.unknown_tool, Detector::UnknownTool)).flatten()
             })
     }
 
-    fn blocked_repeat(&mut self, facts: &CallFacts, ordinal: u32, config: &LoopConfig) -> Option<Finding> {
+    fn blocked_repeat(
+        &mut self,
+        facts: &CallFacts,
+        ordinal: u32,
+        config: &LoopConfig,
+        trial: &mut Trial,
+    ) -> Option<Finding> {
         let (epoch, fresh) = (self.epoch, self.fresh);
         let repeat = self.repeats.get_mut(facts.key)?;
         let (detector, steps) = same_call_rule(facts, repeat.failed, repeat.broken, &config.rules);
         if !steps.blocks(repeat.count) || !repeat.goes_on(facts, epoch, fresh) {
             return None;
         }
-        if cooled_down(&mut repeat.blocked_at, ordinal, config.cooldown_calls) {
+        if cooled_down(&mut repeat.blocked_at, ordinal, config.cooldown_calls, trial) {
             return None;
         }
         Some(block(detector, Level::Block, repeat.count, facts.key, repeat.calls, 0))
     }
 
-    fn blocked_check(&mut self, facts: &CallFacts, ordinal: u32, config: &LoopConfig) -> Option<Finding> {
+    fn blocked_check(
+        &mut self,
+        facts: &CallFacts,
+        ordinal: u32,
+        config: &LoopConfig,
+        trial: &mut Trial,
+    ) -> Option<Finding> {
         let check = self.checks.get_mut(facts.key)?;
         if !config.rules.failing_check.blocks(check.laps)
-            || cooled_down(&mut check.blocked_at, ordinal, config.cooldown_calls)
+            || cooled_down(&mut check.blocked_at, ordinal, config.cooldown_calls, trial)
         {
             return None;
         }
@@ -88,7 +108,7 @@ impl ProgressState {
         let made_before = !facts.poll && self.repeats.peek(facts.key).is_some();
         let blocks = made_before && rules.no_news.blocks(self.stale.count);
         blocks.then(|| {
-            block(Detector::NoNews, Level::Block, self.stale.count, Fingerprint(1), self.stale.calls, 0)
+            block(Detector::NoNews, Level::Block, self.stale.count, self.stale.subject, self.stale.calls, 0)
         })
     }
 
@@ -133,11 +153,12 @@ fn family_block(series: &mut Series, steps: Steps, detector: Detector, key: Fing
 }
 
 /// A key stays blocked for some calls, then gets one more try.
-fn cooled_down(blocked_at: &mut Option<u32>, ordinal: u32, cooldown: u32) -> bool {
+fn cooled_down(blocked_at: &mut Option<u32>, ordinal: u32, cooldown: u32, trial: &mut Trial) -> bool {
     let since = *blocked_at.get_or_insert(ordinal);
     let over = ordinal.wrapping_sub(since) >= cooldown;
     if over {
         *blocked_at = None;
+        trial.granted = true;
     }
     over
 }
