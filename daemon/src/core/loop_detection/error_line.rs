@@ -16,23 +16,21 @@ const SHORTEST: usize = 20;
 /// In the output of a command more is needed, since short sentences (`Unknown column 'x'`) differ by what they quote.
 const SHORTEST_OF_SHELL: usize = 40;
 
-const NAMES: &[&str] = &[
-    "error",
-    "exception",
-    "fatal",
-    "denied",
-    "not found",
-    "no such",
-    "cannot",
-    "invalid",
-    "missing",
-    "unmatched",
-    "timed out",
-    "timeout",
-    "refused",
-    "unauthorized",
-    "failed",
-];
+/// Words that name an error, also as the end of one (`NameError`), by their last letter.
+const fn names_of(last: u8) -> &'static [&'static [u8]] {
+    match last {
+        b'r' => &[b"error"],
+        b'n' => &[b"exception"],
+        b'l' => &[b"fatal"],
+        b't' => &[b"cannot", b"timeout"],
+        b'd' => &[b"denied", b"invalid", b"unmatched", b"refused", b"unauthorized", b"failed"],
+        b'g' => &[b"missing"],
+        _ => &[],
+    }
+}
+
+/// The same, of two words.
+const PAIRS: &[(&[u8], &[u8])] = &[(b"not", b"found"), (b"no", b"such"), (b"timed", b"out")];
 
 /// The line that names the error.
 pub(crate) fn find(text: &str, shell: bool) -> Option<&str> {
@@ -50,18 +48,17 @@ fn is_tag(line: &str) -> bool {
 }
 
 fn names_error(line: &str) -> bool {
-    let mut lower = [0_u8; MAX_LINE];
-    let len = line.len().min(MAX_LINE);
-    lower[..len].copy_from_slice(&line.as_bytes()[..len]);
-    lower[..len].make_ascii_lowercase();
-    let lower = &lower[..len];
-    NAMES.iter().any(|name| {
-        let name = name.as_bytes();
-        lower.windows(name.len()).enumerate().any(|(at, window)| {
-            // A word may begin earlier (`NameError`), and it has to end here.
-            window == name
-                && lower.get(at + name.len()).is_none_or(|b| !b.is_ascii_alphanumeric() && *b != b'_')
-        })
+    let line = &line.as_bytes()[..line.len().min(MAX_LINE)];
+    let mut before: &[u8] = b"";
+    line.split(|b| !(b.is_ascii_alphanumeric() || *b == b'_')).filter(|word| !word.is_empty()).any(|word| {
+        let ends_with = |name: &&[u8]| {
+            word.len().checked_sub(name.len()).is_some_and(|at| word[at..].eq_ignore_ascii_case(name))
+        };
+        let pair = |(one, two): &(&[u8], &[u8])| before.eq_ignore_ascii_case(one) && word.eq_ignore_ascii_case(two);
+        let last = word[word.len() - 1].to_ascii_lowercase();
+        let named = names_of(last).iter().any(ends_with) || PAIRS.iter().any(pair);
+        before = word;
+        named
     })
 }
 
