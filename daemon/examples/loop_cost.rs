@@ -7,7 +7,8 @@ use std::sync::Arc;
 use nix::sys::resource::{UsageWho, getrusage};
 use serde_json::{Value, json};
 use toolcell_daemon::core::loop_detection::{
-    CallFacts, Ended, LoopBlock, LoopConfig, LoopDetection, Outcome, OutcomeBuilder, Output, Reading, ToolTraits,
+    CallFacts, Ended, LoopBlock, LoopConfig, LoopDetection, Outcome, OutcomeBuilder, Output, Reading,
+    ToolTraits,
 };
 
 /// CPU time of this process so far, in seconds: other load on the machine does not show in it.
@@ -26,7 +27,8 @@ fn session(config: &Value) -> LoopDetection {
 fn ready(count: usize) -> Vec<(CallFacts, Outcome)> {
     let made = |i: usize| {
         let args = json!({"command": format!("cat src/file_{i}.rs | head -n {}", i % 7)});
-        let facts = CallFacts::new(&format!("call_{i:08}"), "bash", &args, &ToolTraits::default(), &[], Some("/w"));
+        let facts =
+            CallFacts::new(&format!("call_{i:08}"), "bash", &args, &ToolTraits::default(), &[], Some("/w"));
         let mut builder = OutcomeBuilder::new();
         builder.push(Output::Stdout, format!("result {i}\n").as_bytes());
         let ended = if i.is_multiple_of(5) { Ended::Failed } else { Ended::Ok };
@@ -57,7 +59,10 @@ fn per_call(config: &Value, history: usize) -> f64 {
 
 fn fingerprinting(ended: Ended) -> (f64, f64) {
     const MEASURED: u32 = 50_000;
-    let args = format!("{{\"command\": \"grep -rn 'some pattern' ./src//core | head -50 {}\", \"timeout\": 30}}", "x".repeat(120));
+    let args = format!(
+        "{{\"command\": \"grep -rn 'some pattern' ./src//core | head -50 {}\", \"timeout\": 30}}",
+        "x".repeat(120)
+    );
     let result = "src/core/session.rs:120: let x = 42; // 2026-01-31T10:00:00Z took 0.12s\n".repeat(20);
     let traits = ToolTraits::default();
     let value: Value = serde_json::from_str(&args).expect("JSON");

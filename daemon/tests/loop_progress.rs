@@ -61,7 +61,7 @@ fn shown(said: &(Decisions, Decisions)) -> Vec<(&'static str, Level, u32)> {
     all.filter(|d| d.emitted).map(|d| (d.detector.name(), d.level, d.count)).collect()
 }
 
-fn first<'a>(said: &'a (Decisions, Decisions), detector: Detector) -> &'a Decision {
+fn first(said: &(Decisions, Decisions), detector: Detector) -> &Decision {
     let mut all = said.0.0.iter().chain(&said.1.0);
     all.find(|d| d.detector == detector).unwrap_or_else(|| panic!("{} in {said:?}", detector.name()))
 }
@@ -473,4 +473,82 @@ fn an_expected_failure_is_no_failure() {
         let after = session.detection.after_call(&facts, &builder.finish(&facts, Ended::Failed, Some(1)));
         assert!(after.is_empty(), "{after:?}");
     }
+}
+
+#[test]
+fn calls_without_an_outcome_are_counted_when_they_are_made() {
+    let mut session = progress();
+    let said: Vec<Decisions> = (0..22)
+        .map(|_| {
+            let facts = session.facts("update_plan", &json!({"plan": ["a"]}));
+            session.detection.before_call(&facts)
+        })
+        .collect();
+    assert!(said[..10].iter().all(Decisions::is_empty));
+    assert_eq!(
+        (said[10].0[0].detector, said[10].0[0].level, said[10].0[0].count),
+        (Detector::NoAnswer, Level::Warning, 10)
+    );
+    assert_eq!(said[20].refusal().map(|d| (d.detector, d.count)), Some((Detector::NoAnswer, 20)));
+}
+
+#[test]
+fn asking_now_and_then_how_things_stand_is_never_refused() {
+    let mut session = progress();
+    for i in 0..60 {
+        for part in 0..3 {
+            session.ok("read_file", json!({"path": format!("{i}-{part}")}), &format!("text {i} {part}"));
+        }
+        let said = session.ok("bash", json!({"command": "git status"}), "clean");
+        assert!(said.0.refusal().is_none());
+    }
+}
+
+#[test]
+fn empty_arguments_are_counted_over_several_tools() {
+    let mut session = progress();
+    let tools = ["read_file", "edit_file", "write_file"];
+    let said: Vec<_> = (0..6)
+        .map(|i| shown(&session.fails(tools[i % 3], json!({}), &format!("{} needs arguments", tools[i % 3]))))
+        .collect();
+    assert_eq!(said[2], [("malformed_call", Level::Warning, 3)]);
+    assert_eq!(said[5], [("malformed_call", Level::Block, 5)]);
+}
+
+#[test]
+fn what_only_a_delivery_adds_is_no_progress() {
+    let mut session = progress();
+    let args = json!({"action": "send", "to": "c", "content": "hi"});
+    let mut blocked = None;
+    for i in 0..10 {
+        let facts = session.facts("message", &args);
+        if session.detection.before_call(&facts).refusal().is_some() {
+            blocked = Some(i);
+            break;
+        }
+        let result =
+            json!({"text": format!("sent {i}"), "details": {"ok": true, "messageId": format!("m{i}")}});
+        let outcome = Recorded { result: Some(&result), ..Recorded::default() }
+            .outcome(&facts, &args)
+            .expect("an outcome");
+        session.detection.after_call(&facts, &outcome);
+    }
+    assert_eq!(blocked, Some(6));
+}
+
+#[test]
+fn a_command_started_again_while_it_runs_is_the_same_result() {
+    let mut session = progress();
+    let args = json!({"command": "make watch"});
+    let mut warned = false;
+    for i in 0..4 {
+        let facts = session.facts("exec", &args);
+        assert!(session.detection.before_call(&facts).is_empty());
+        let result = json!({"text": format!("pid {i}"), "details": {"status": "running", "pid": i, "tail": format!("line {i}")}});
+        let outcome = Recorded { result: Some(&result), ..Recorded::default() }
+            .outcome(&facts, &args)
+            .expect("an outcome");
+        warned |= session.detection.after_call(&facts, &outcome).warnings().count() > 0;
+    }
+    assert!(warned);
 }

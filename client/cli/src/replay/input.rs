@@ -113,7 +113,7 @@ pub fn read_runs(
             Err(error) => unknown.add(format!("not JSON ({error})"), place),
         }
     }
-    logs.finish(unknown, each);
+    logs.finish(each);
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use toolcell_daemon::core::loop_detection::{Level, LoopBlock};
 
-use super::labels::{Share, fired_from};
+use super::labels::{Share, fired_from, first};
 use super::play::{config_of, play};
 use super::record::{Item, Run};
 
@@ -56,12 +56,14 @@ pub fn fits(run: &Run) -> bool {
     run.outcome.as_deref() == Some("resolved") && (12..=120).contains(&calls) && calls == run.calls.len()
 }
 
-/// Plants every kind into the pool and measures.
+/// Plants every kind into the quiet runs of the pool and measures.
 #[must_use]
 pub fn measure(pool: &[Run], base: &LoopBlock) -> Vec<PlantedRow> {
     let mut order: Vec<(u64, &Run)> = pool.iter().map(|run| (mix(&run.run_id, 0), run)).collect();
     order.sort_by_key(|(hash, _)| *hash);
-    let pool: Vec<&Run> = order.into_iter().take(RUNS).map(|(_, run)| run).collect();
+    // A run in which something is found as it is would hide what is found in the planted part.
+    let quiet = |run: &Run| first(&play(run, config_of(run, base).into()), Level::Warning).is_none();
+    let pool: Vec<&Run> = order.into_iter().map(|(_, run)| run).filter(|run| quiet(run)).take(RUNS).collect();
     let kinds = LOOPS.iter().map(|kind| (*kind, true)).chain(HONEST.iter().map(|kind| (*kind, false)));
     kinds
         .map(|(kind, is_loop)| {
@@ -176,7 +178,7 @@ impl Context {
                 });
                 item.result = Some("Error: 401 Unauthorized: token expired".into());
                 (item.result_sha, item.result_norm_sha, item.error, item.exit) =
-                    (None, None, Some(true.into()), Some(1));
+                    (None, None, Some(true.into()), Some(1.into()));
                 item
             }
             "poll_no_change" => call(

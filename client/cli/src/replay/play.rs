@@ -124,13 +124,14 @@ fn recorded(item: &Item) -> Recorded<'_> {
     let (failed, message) = match &item.error {
         Some(Value::Bool(failed)) => (Some(*failed), None),
         Some(Value::String(message)) => (Some(true), Some(message.as_str())),
-        _ => (None, None),
+        None | Some(Value::Null) => (None, None),
+        Some(_) => (Some(true), None),
     };
     Recorded {
         result: item.result.as_ref(),
         failed,
         message,
-        exit: item.exit.and_then(|code| i32::try_from(code).ok()),
+        exit: item.exit.as_ref().and_then(Value::as_i64).and_then(|code| i32::try_from(code).ok()),
         raw_sha: item.result_sha.as_deref(),
         masked_sha: item.result_norm_sha.as_deref(),
     }

@@ -82,7 +82,7 @@ pub struct Item {
     pub error: Option<Value>,
     /// Exit code.
     #[serde(default)]
-    pub exit: Option<i64>,
+    pub exit: Option<Value>,
     /// Hash of the whole raw result.
     #[serde(default)]
     pub result_sha: Option<String>,

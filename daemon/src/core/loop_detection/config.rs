@@ -194,6 +194,8 @@ pub struct Rules {
     pub no_call: Steps,
     /// Polls without change.
     pub poll_no_change: Steps,
+    /// The same call without an outcome.
+    pub no_answer: Steps,
     /// Rewrites of one file with nothing in between.
     pub rewrite: Steps,
     /// Failures in a row: level `note`.
@@ -220,6 +222,7 @@ impl Default for Rules {
             malformed_call: Steps::at(3, 5),
             no_call: Steps::at(5, 6),
             poll_no_change: Steps::at(10, 20),
+            no_answer: Steps::at(10, 20),
             rewrite: Steps::warn_only(10),
             consecutive_failures: Steps::warn_only(6),
             edit_frequency: Steps::warn_only(40),
@@ -245,6 +248,7 @@ impl Rules {
             "malformed_call" => &mut self.malformed_call,
             "no_call" => &mut self.no_call,
             "poll_no_change" => &mut self.poll_no_change,
+            "no_answer" => &mut self.no_answer,
             "rewrite" => &mut self.rewrite,
             "consecutive_failures" => &mut self.consecutive_failures,
             "edit_frequency" => &mut self.edit_frequency,

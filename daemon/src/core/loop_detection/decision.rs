@@ -95,6 +95,8 @@ detectors! {
     MalformedCall = "malformed_call",
     /// Progress: a declared poller whose answer does not change.
     PollNoChange = "poll_no_change",
+    /// Progress: the same call again and again, and no outcome ever arrives.
+    NoAnswer = "no_answer",
     /// Progress: one file written anew again and again with nothing read, run or checked in between.
     Rewrite = "rewrite",
     /// Progress: several blocks in a row and nothing new in between.

@@ -54,7 +54,8 @@ fn names_error(line: &str) -> bool {
         let ends_with = |name: &&[u8]| {
             word.len().checked_sub(name.len()).is_some_and(|at| word[at..].eq_ignore_ascii_case(name))
         };
-        let pair = |(one, two): &(&[u8], &[u8])| before.eq_ignore_ascii_case(one) && word.eq_ignore_ascii_case(two);
+        let pair =
+            |(one, two): &(&[u8], &[u8])| before.eq_ignore_ascii_case(one) && word.eq_ignore_ascii_case(two);
         let last = word[word.len() - 1].to_ascii_lowercase();
         let named = names_of(last).iter().any(ends_with) || PAIRS.iter().any(pair);
         before = word;

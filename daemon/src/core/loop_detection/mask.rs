@@ -63,6 +63,8 @@ pub(crate) struct Masker<S> {
     held: Option<Held>,
     /// The word before named something volatile (`pid`, `request_id`): the next word with a digit is masked.
     armed: bool,
+    /// The word before was `id`: a following long hexadecimal number is masked.
+    id: bool,
     /// The word before was `request`: a following `id` is volatile.
     request: bool,
 }
@@ -94,6 +96,7 @@ impl<S: Sink> Masker<S> {
             begun: false,
             held: None,
             armed: false,
+            id: false,
             request: false,
         }
     }
@@ -150,6 +153,7 @@ impl<S: Sink> Masker<S> {
         self.sink.put(&[byte]);
         if !matches!(byte, b'"' | b'\'' | b'=' | b'(' | b'[' | b'#' | b'\\') {
             self.armed = false;
+            self.id = false;
         }
         self.request = false;
     }
@@ -210,10 +214,13 @@ impl<S: Sink> Masker<S> {
             if !punctuation_only {
                 self.armed = is_volatile(core) || (self.request && core.eq_ignore_ascii_case(b"id"));
                 self.request = core.eq_ignore_ascii_case(b"request");
+                self.id = core.eq_ignore_ascii_case(b"id");
             }
             return;
         }
-        let armed = std::mem::take(&mut self.armed);
+        let nonce =
+            std::mem::take(&mut self.id) && core.len() >= 12 && core.iter().all(u8::is_ascii_hexdigit);
+        let armed = std::mem::take(&mut self.armed) || nonce;
         self.request = false;
         if let Some(mask) = if armed { Some(&b"<id>"[..]) } else { result_mask(core) } {
             self.lead();
@@ -490,6 +497,7 @@ mod tests {
             ("id 123e4567-e89b-12d3-a456-426614174000!", "id <uuid>!"),
             ("a  b\n\n c ", "a b c"),
             ("src/a.rs:10:45: error", "src/a.rs:10:45: error"),
+            ("<<CONTENT id=\"4f3a2b1c9d8e7f60\">>", "<<CONTENT id=\"<id>\">>"),
             ("commit 4f3a2b1c9d8e7f60", "commit 4f3a2b1c9d8e7f60"),
             ("wrote /tmp/tmpab12cd/x.py", "wrote /tmp/<tmp>/x.py"),
             ("read /tmp/test.py", "read /tmp/test.py"),

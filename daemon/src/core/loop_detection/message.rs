@@ -63,6 +63,9 @@ fn what(about: &About<'_>, out: &mut String) {
             "{count} calls of {tool} in a row could not be used: the arguments arrived empty, cut off, or in a form that does not fit."
         ),
         Detector::PollNoChange => write!(out, "{call} was asked {count} times and nothing had changed."),
+        Detector::NoAnswer => {
+            write!(out, "{call} was made {count} times in a row, and no outcome of it has arrived.")
+        }
         Detector::Rewrite => write!(
             out,
             "{file} was written anew {count} times in a row with nothing read, run or checked in between."
@@ -145,6 +148,10 @@ const fn ways(detector: Detector) -> (&'static str, &'static str) {
         Detector::PollNoChange | Detector::KnownPollNoProgress => (
             "wait longer before asking again, and do something else meanwhile",
             "look into why it does not move (its log, its process)",
+        ),
+        Detector::NoAnswer => (
+            "wait for the outcomes of the calls that were made",
+            "go on without them, or ask the user whether they arrive anywhere",
         ),
         Detector::Rewrite | Detector::EditFrequency => (
             "read the file or run what uses it before the next change",

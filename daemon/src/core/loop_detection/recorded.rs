@@ -34,7 +34,7 @@ impl Recorded<'_> {
         let failed = self.failed.unwrap_or_else(|| {
             self.message.is_some() || says_failed(details) || self.exit.is_some_and(|code| code != 0)
         });
-        if self.result.is_none() && !failed && self.failed.is_none() {
+        if self.result.is_none() && !failed {
             return None;
         }
         let name = calls::normal_name(&facts.tool);
@@ -54,7 +54,7 @@ impl Recorded<'_> {
             Ended::Ok
         };
         let mut builder = OutcomeBuilder::new();
-        self.push(&mut builder, details);
+        self.push(facts, call, &mut builder, details);
         let exit = self.exit.or_else(|| i32::try_from(details?.get("exitCode")?.as_i64()?).ok());
         let mut outcome = builder.finish(facts, ended, exit);
         outcome.classic = match self.raw_sha {
@@ -77,7 +77,10 @@ impl Recorded<'_> {
     }
 
     /// What is compared: for commands status, exit code and output; else the text, the other blocks and the details.
-    fn push(&self, builder: &mut OutcomeBuilder, details: Option<&Value>) {
+    fn push(&self, facts: &CallFacts, call: &Value, builder: &mut OutcomeBuilder, details: Option<&Value>) {
+        let name = calls::normal_name(&facts.tool);
+        let starts_commands = name == "exec";
+        let send = result_hash::is_send(&name, calls::action(call));
         if let Some(message) = self.message {
             builder.push(Output::Stdout, message.as_bytes());
         }
@@ -90,7 +93,12 @@ impl Recorded<'_> {
             return;
         };
         let field = |key: &str| details.and_then(|details| details.get(key));
-        if let Some(status @ ("running" | "completed" | "failed")) = field("status").and_then(Value::as_str) {
+        let status = field("status").and_then(Value::as_str);
+        if status == Some("running") && starts_commands {
+            // Started once more while it still runs: a new process and a tail that moves are no progress.
+            return builder.push(Output::Stdout, b"running");
+        }
+        if let Some(status @ ("running" | "completed" | "failed")) = status {
             let output = ["aggregated", "tail"]
                 .iter()
                 .find_map(|key| field(key)?.as_str())
@@ -101,7 +109,7 @@ impl Recorded<'_> {
                 return;
             }
         }
-        match map.get("text").or_else(|| map.get("content")) {
+        match map.get("text").or_else(|| map.get("content")).filter(|_| !(send && details.is_some())) {
             Some(Value::String(text)) => builder.push(Output::Stdout, text.as_bytes()),
             Some(Value::Array(blocks)) => {
                 for block in blocks {
@@ -119,7 +127,7 @@ impl Recorded<'_> {
         }
         if let Some(details) = details {
             builder.push(Output::Stdout, b"\n");
-            builder.push(Output::Stdout, details.to_string().as_bytes());
+            builder.push(Output::Stdout, result_hash::delivered(details).to_string().as_bytes());
         }
     }
 }

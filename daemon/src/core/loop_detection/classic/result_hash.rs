@@ -116,13 +116,13 @@ fn of_object(name: &str, call: &Value, details: &Value, text: &str) -> Option<Fi
     Some(args::value(&parts))
 }
 
-fn is_send(name: &str, action: Option<&str>) -> bool {
+pub(crate) fn is_send(name: &str, action: Option<&str>) -> bool {
     name == "sessions_send"
         || (name == "message" && action.is_some_and(|action| SEND_ACTIONS.contains(&action)))
 }
 
 /// The details of a send without what only this delivery has.
-fn delivered(details: &Value) -> Value {
+pub(crate) fn delivered(details: &Value) -> Value {
     match details {
         Value::Object(map) => {
             let message = is_delivered_message(map);

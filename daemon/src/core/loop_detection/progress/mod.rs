@@ -109,10 +109,14 @@ pub(crate) struct ProgressState {
     /// The newest names of tools that do not exist.
     unknown_tools: [Fingerprint; 4],
     malformed: Streak,
+    /// The newest tools of malformed calls.
+    malformed_tools: [Fingerprint; 4],
     /// Fresh results since the newest malformed call.
     malformed_fresh: u32,
     failures: Streak,
     rewrites: Streak,
+    /// Calls in a row with one key and no outcome yet.
+    unanswered: Streak,
     /// Calls in a row that brought nothing new, and how many of them failed.
     stale: Streak,
     stale_failures: u32,
@@ -143,9 +147,11 @@ impl Default for ProgressState {
             unknown: Streak::default(),
             unknown_tools: [Fingerprint::default(); 4],
             malformed: Streak::default(),
+            malformed_tools: [Fingerprint::default(); 4],
             malformed_fresh: 0,
             failures: Streak::default(),
             rewrites: Streak::default(),
+            unanswered: Streak::default(),
             stale: Streak::default(),
             stale_failures: 0,
             blocks: Streak::default(),

@@ -55,6 +55,9 @@ impl ProgressState {
         rules: &Rules,
         out: &mut Vec<Finding>,
     ) {
+        if self.unanswered.subject == facts.key {
+            self.unanswered.end();
+        }
         if outcome.ended == Ended::NotCounted {
             return;
         }
@@ -146,7 +149,8 @@ impl ProgressState {
         let malformed =
             outcome.ended == Ended::InvalidArgs || (outcome.failed() && facts.malformed.is_some());
         if malformed {
-            self.malformed.add(facts.tool_key, ordinal);
+            self.malformed.add(subject(facts), ordinal);
+            remember(&mut self.malformed_tools, facts.tool_key);
             self.malformed_fresh = 0;
             let Streak { count, calls, .. } = self.malformed;
             findings.warn(
@@ -168,10 +172,7 @@ impl ProgressState {
         if unknown {
             // One subject for all names: hopping from one wrong name to the next is no progress.
             self.unknown.add(subject(facts), ordinal);
-            if !self.unknown_tools.contains(&facts.tool_key) {
-                self.unknown_tools.rotate_right(1);
-                self.unknown_tools[0] = facts.tool_key;
-            }
+            remember(&mut self.unknown_tools, facts.tool_key);
             let Streak { count, calls, .. } = self.unknown;
             findings.warn(Detector::UnknownTool, rules.unknown_tool, count, facts.tool_key, calls, 0);
         } else {
@@ -218,6 +219,9 @@ impl ProgressState {
         repeat.novel = self.novel;
         let Repeat { count, calls, apart, .. } = *repeat;
         let (detector, mut steps) = same_call_rule(facts, failed, outcome.broken, rules);
+        if detector == Detector::SameResult && apart {
+            steps.block = None; // see `blocked_repeat`
+        }
         if detector == Detector::SameError && apart {
             // Something else was tried in between: one more is waited for.
             steps.warn = steps.warn.map(|warn| warn.saturating_add(1));
@@ -361,6 +365,14 @@ enum Repeated {
     Same,
     /// Another result than before.
     Moved,
+}
+
+/// Keeps the newest few names.
+fn remember(names: &mut [Fingerprint; 4], name: Fingerprint) {
+    if !names.contains(&name) {
+        names.rotate_right(1);
+        names[0] = name;
+    }
 }
 
 /// What a streak over all tools is about: the run.

@@ -35,7 +35,11 @@ impl ProgressState {
             .or_else(|| self.blocked_edit(facts, rules))
             .or_else(|| self.blocked_family(facts, rules));
         // A call that is on trial after its cool-down runs, whatever another rule has against it.
-        let Some(finding) = found.filter(|_| !trial.granted) else { return };
+        let Some(finding) =
+            found.or_else(|| self.unanswered(facts, ordinal, rules, out)).filter(|_| !trial.granted)
+        else {
+            return;
+        };
         let key = finding.key;
         out.push(finding);
         let blocks = self.blocked(ordinal);
@@ -45,6 +49,29 @@ impl ProgressState {
         }
     }
 
+    /// Calls whose outcome never arrives leave no result to compare; they are counted when they are made.
+    fn unanswered(
+        &mut self,
+        facts: &CallFacts,
+        ordinal: u32,
+        rules: &Rules,
+        out: &mut Vec<Finding>,
+    ) -> Option<Finding> {
+        let before = if self.unanswered.subject == facts.key { self.unanswered } else { Streak::default() };
+        let Streak { count, calls, .. } = before;
+        if rules.no_answer.blocks(count) {
+            return Some(block(Detector::NoAnswer, Level::Block, count, facts.key, calls, 0));
+        }
+        if let Some(warn) = rules.no_answer.warn.filter(|warn| count >= *warn) {
+            let mut finding = block(Detector::NoAnswer, Level::Warning, count, facts.key, calls, 0);
+            finding.emitted = count == warn;
+            finding.block_at = rules.no_answer.block;
+            out.push(finding);
+        }
+        self.unanswered.add(facts.key, ordinal);
+        None
+    }
+
     fn blocked_streaks(&self, facts: &CallFacts, rules: &Rules) -> Option<Finding> {
         let streak = |streak: &Streak, steps: Steps, detector| {
             steps
@@ -52,7 +79,7 @@ impl ProgressState {
                 .then(|| block(detector, Level::Block, streak.count, facts.tool_key, streak.calls, 0))
         };
         // Only calls that are malformed again: a repaired one has to get through.
-        let malformed = facts.malformed.filter(|_| self.malformed.subject == facts.tool_key);
+        let malformed = facts.malformed.filter(|_| self.malformed_tools.contains(&facts.tool_key));
         malformed
             .and_then(|_| streak(&self.malformed, malformed_steps(facts, rules), Detector::MalformedCall))
             .or_else(|| {
@@ -71,7 +98,9 @@ impl ProgressState {
         let (epoch, fresh) = (self.epoch, self.fresh);
         let repeat = self.repeats.get_mut(facts.key)?;
         let (detector, steps) = same_call_rule(facts, repeat.failed, repeat.broken, &config.rules);
-        if !steps.blocks(repeat.count) || !repeat.goes_on(facts, epoch, fresh) {
+        // Asking now and then how things stand (`git status` between real work) is worth a word, and no more.
+        let now_and_then = detector == Detector::SameResult && repeat.apart;
+        if now_and_then || !steps.blocks(repeat.count) || !repeat.goes_on(facts, epoch, fresh) {
             return None;
         }
         if cooled_down(&mut repeat.blocked_at, ordinal, config.cooldown_calls, trial) {
