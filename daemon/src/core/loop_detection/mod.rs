@@ -29,6 +29,7 @@ mod error_line;
 mod facts;
 mod guard;
 mod mask;
+mod mask_patterns;
 mod message;
 mod outcome;
 mod progress;
