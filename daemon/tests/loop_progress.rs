@@ -319,7 +319,7 @@ fn empty_arguments_are_told_as_such() {
         said = session.fails("edit_file", json!({}), "missing parameter path");
     }
     assert_eq!(shown(&said), [("malformed_call", Level::Warning, 3)]);
-    assert!(first(&said, Detector::MalformedCall).message.contains("empty, cut off"));
+    assert!(first(&said, Detector::MalformedCall).message.contains("arrived empty, cut off"));
     session.fails("edit_file", json!({}), "missing parameter path");
     session.fails("edit_file", json!({}), "missing parameter path");
     assert_eq!(shown(&session.fails("edit_file", json!({}), ""))[0], ("malformed_call", Level::Block, 5));

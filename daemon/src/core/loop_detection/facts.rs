@@ -1,5 +1,7 @@
 //! What the detectors know of a call before it runs: fingerprints and a few yes-or-no facts, never the arguments.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use super::args;
@@ -302,22 +304,21 @@ fn guess_kind(tool: &str, args: &Value, traits: &ToolTraits) -> ToolKind {
 
 /// The tool and the beginning of its arguments, on one line.
 fn shown(tool: &str, args: &Value) -> Box<str> {
-    let whole;
-    let text = match args {
-        Value::String(text) => text.as_str(),
+    let text: Cow<'_, str> = match args {
+        Value::String(text) => text.into(),
         Value::Object(map) => {
-            match map.get("command").or_else(|| map.values().next().filter(|_| map.len() == 1)) {
-                Some(Value::String(command)) => command.as_str(),
-                _ => {
-                    whole = args.to_string();
-                    &whole
+            let text = |key: &str| map.get(key).and_then(Value::as_str);
+            let only = map.values().next().filter(|_| map.len() == 1).and_then(Value::as_str);
+            match (text("command"), text("path").or_else(|| text("file_path"))) {
+                // The operation of a tool that has several: what it is done to says more than the rest.
+                (Some(operation), Some(path)) if !operation.contains(char::is_whitespace) => {
+                    format!("{operation} {path}").into()
                 }
+                (Some(command), _) => command.into(),
+                (None, _) => only.map_or_else(|| args.to_string().into(), Into::into),
             }
         }
-        other => {
-            whole = other.to_string();
-            &whole
-        }
+        other => other.to_string().into(),
     };
     let mut out = String::with_capacity(SHOWN + 40);
     out.extend(tool.chars().take(64));

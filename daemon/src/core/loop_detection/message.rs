@@ -58,9 +58,12 @@ fn what(about: &About<'_>, out: &mut String) {
         Detector::UnknownTool => {
             write!(out, "{count} calls in a row named a tool that does not exist, the last one {tool}.")
         }
+        Detector::MalformedCall if tool.starts_with('<') => {
+            write!(out, "No call could be read from {count} messages, the last one included.")
+        }
         Detector::MalformedCall => write!(
             out,
-            "{count} calls of {tool} in a row could not be used: the arguments arrived empty, cut off, or in a form that does not fit."
+            "{count} calls could not be used, the last one of {tool}: the arguments arrived empty, cut off, or in a form that does not fit."
         ),
         Detector::PollNoChange => write!(out, "{call} was asked {count} times and nothing had changed."),
         Detector::NoAnswer => {
@@ -179,10 +182,7 @@ pub(crate) fn text(about: &About<'_>) -> String {
     match about.came_back {
         Some("") => out.push_str(" What came back was empty."),
         Some(line) => {
-            let _ = write!(out, " What came back: {line}");
-            if !line.ends_with(['.', '!', '?', '…']) {
-                out.push('.');
-            }
+            let _ = write!(out, " What came back: “{line}”.");
         }
         None => {}
     }
