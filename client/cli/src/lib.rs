@@ -27,6 +27,7 @@ mod follow;
 mod input;
 mod pieces;
 mod reference;
+pub mod replay;
 mod signals;
 pub mod table;
 pub mod text;
@@ -82,6 +83,7 @@ async fn dispatch(args: &Args, console: &mut Console) -> Result<u8, CliError> {
         Command::Wait(wait) => command::wait::wait(common, wait, console).await,
         Command::Kill(kill) => command::kill::kill(common, kill, console).await,
         Command::Validate(validate) => command::validate::validate(common, validate, console),
+        Command::Replay(replay) => command::replay::replay(common, replay, console),
         Command::Doctor => command::doctor::doctor(common, console).await,
     }
 }

@@ -20,6 +20,7 @@ pub mod admission;
 pub mod call;
 pub mod event;
 pub mod for_model;
+pub mod loop_detection;
 pub mod machine;
 pub mod outcome;
 pub mod queue;

@@ -5,6 +5,7 @@ pub(crate) mod doctor;
 pub(crate) mod kill;
 pub(crate) mod output;
 pub(crate) mod ps;
+pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod tools;
 pub(crate) mod validate;
