@@ -102,14 +102,20 @@ pub fn calls(count: usize, tool: &str, args: &str) -> Vec<CallRequest> {
     (0..count).map(|n| call(&format!("call-{n}"), tool, args)).collect()
 }
 
-/// The daemon's release binary beside this benchmark; built if it is missing or older than its sources.
+/// The daemon's release binary beside this benchmark, with the small spawner beside it; built if they are missing or
+/// older than their sources. The spawner is linked statically, as a package would ship it.
 pub fn release_binary() -> PathBuf {
-    let status = Command::new(env!("CARGO"))
-        .args(["build", "--release", "--quiet", "-p", "toolcell-daemon", "--bin", "toolcelld"])
-        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-        .status()
-        .expect("cargo runs");
-    assert!(status.success(), "toolcelld could not be built");
+    let cargo = |args: &[&str]| {
+        let status = Command::new(env!("CARGO"))
+            .args(args)
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+            .status()
+            .expect("cargo runs");
+        assert!(status.success(), "cargo {args:?} failed");
+    };
+    cargo(&["build", "--release", "--quiet", "-p", "toolcell-daemon", "--bin", "toolcelld"]);
+    let small = ["rustc", "--release", "--quiet", "-p", "toolcell-worker", "--bin", "toolcell-worker", "--"];
+    cargo(&[&small[..], &["-C", "target-feature=+crt-static", "-C", "relocation-model=static"]].concat());
     let me = std::env::current_exe().expect("own path");
     me.ancestors().nth(2).expect("target/release").join("toolcelld")
 }

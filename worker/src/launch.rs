@@ -2,11 +2,10 @@
 //! name that says what to be. One build, no helper binary to find.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
@@ -35,10 +34,36 @@ pub fn spawner_socketpair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?)
 }
 
-/// The command that starts this very binary as a spawner on its end of the socket. Standard error is inherited.
+/// Names the build: equal in two binaries exactly if they hold the same worker and speak the same messages.
+pub const BUILD_ID: &str = env!("TOOLCELL_BUILD_ID");
+
+/// The argument with which `toolcell-worker` prints its [`BUILD_ID`].
+pub const BUILD_ID_ARGUMENT: &str = "--build-id";
+
+/// File name of the small binary that is preferred as spawner where it lies beside the running one.
+const SMALL_BINARY: &str = "toolcell-worker";
+
+/// The binary to start as spawner: `toolcell-worker` beside the running binary if it is of the same build, else
+/// the running binary itself. What a spawner has mapped is paid for at each fork and at each end of a worker,
+/// and the small one has mapped least. Asked anew each time, since an upgrade may have put another one there.
+#[must_use]
+pub fn spawner_binary() -> PathBuf {
+    small_binary().unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
+}
+
+fn small_binary() -> Option<PathBuf> {
+    let small = std::env::current_exe().ok()?.parent()?.join(SMALL_BINARY);
+    if !small.is_file() {
+        return None;
+    }
+    let said = Command::new(&small).arg(BUILD_ID_ARGUMENT).env_clear().stdin(Stdio::null()).output().ok()?;
+    (said.stdout.trim_ascii() == BUILD_ID.as_bytes()).then_some(small)
+}
+
+/// The command that starts a spawner on its end of the socket. Standard error is inherited.
 #[must_use]
 pub fn spawner_command(spawner_end: OwnedFd) -> Command {
-    spawner_command_of(Path::new("/proc/self/exe"), spawner_end)
+    spawner_command_of(&spawner_binary(), spawner_end)
 }
 
 /// The same with another binary, which must call [`run_if_spawner`] in its `main`.
@@ -48,10 +73,6 @@ pub fn spawner_command(spawner_end: OwnedFd) -> Command {
 pub fn spawner_command_of(binary: &Path, spawner_end: OwnedFd) -> Command {
     let mut command = Command::new(binary);
     command.arg0(SPAWNER_ARGV0).env_clear().current_dir("/");
-    // Standard output is what workers and tools get as standard input: it must be readable, which
-    // `Stdio::null()` is not for an output.
-    let null = File::options().read(true).write(true).open("/dev/null");
-    let null = null.map_or_else(|_| Stdio::null(), Stdio::from);
-    command.stdin(Stdio::from(spawner_end)).stdout(null).stderr(Stdio::inherit());
+    command.stdin(Stdio::from(spawner_end)).stdout(Stdio::null()).stderr(Stdio::inherit());
     command
 }

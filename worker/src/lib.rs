@@ -40,4 +40,7 @@ mod usage;
 mod worker;
 
 pub use containment::probe::probe_pid_namespace;
-pub use launch::{SPAWNER_ARGV0, run_if_spawner, spawner_command, spawner_command_of, spawner_socketpair};
+pub use launch::{
+    BUILD_ID, BUILD_ID_ARGUMENT, SPAWNER_ARGV0, run_if_spawner, spawner_binary, spawner_command,
+    spawner_command_of, spawner_socketpair,
+};

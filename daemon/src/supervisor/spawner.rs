@@ -29,7 +29,7 @@ const SHUT_DOWN_DEADLINE: Duration = Duration::from_secs(8);
 #[derive(Debug, Error)]
 pub enum SpawnerError {
     /// It could not be started.
-    #[error("cannot start the spawner (this binary again, from /proc/self/exe): {0}")]
+    #[error("cannot start the spawner: {0}")]
     Start(#[source] io::Error),
     /// Its socket cannot be used.
     #[error("cannot use the spawner's socket: {0}")]
@@ -52,12 +52,7 @@ pub struct Started {
 /// [`SpawnerError::Start`].
 pub fn start() -> Result<Started, SpawnerError> {
     let (socket, theirs) = toolcell_worker::spawner_socketpair().map_err(SpawnerError::Start)?;
-    let child = match std::env::var_os("TW") {
-        Some(p) => toolcell_worker::spawner_command_of(std::path::Path::new(&p), theirs),
-        None => toolcell_worker::spawner_command(theirs),
-    }
-    .spawn()
-    .map_err(SpawnerError::Start)?;
+    let child = toolcell_worker::spawner_command(theirs).spawn().map_err(SpawnerError::Start)?;
     Ok(Started { child, socket })
 }
 
