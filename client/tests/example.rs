@@ -45,3 +45,10 @@ async fn the_example_runs_a_whole_turn() {
         assert!(told.contains(line), "{line:?} is missing in:\n{told}");
     }
 }
+
+#[test]
+fn the_readme_shows_the_short_example_as_it_is_compiled() {
+    let example = include_str!("../examples/one_turn.rs");
+    let shown = &example[example.find("\nuse ").expect("it uses the library")..];
+    assert!(include_str!("../../README.md").contains(shown), "the README has another text than the example");
+}
