@@ -166,7 +166,8 @@ pub struct CellsConfig {
 
 impl Default for CellsConfig {
     fn default() -> Self {
-        let inherit = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"];
+        let inherit =
+            ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"];
         Self {
             containment: ContainmentChoice::Auto,
             idle_workers: 4,
@@ -324,7 +325,10 @@ mod tests {
     #[test]
     fn an_unknown_key_is_named_with_its_line() {
         let error = parse("[limits]\nmax_runing = 3\n").expect_err("misspelt").to_string();
-        assert!(error.contains("toolcelld.toml") && error.contains("line 2") && error.contains("max_runing"), "{error}");
+        assert!(
+            error.contains("toolcelld.toml") && error.contains("line 2") && error.contains("max_runing"),
+            "{error}"
+        );
     }
 
     #[test]

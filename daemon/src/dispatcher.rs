@@ -27,7 +27,7 @@ use crate::server::listener::Doorkeeper;
 use crate::supervisor::attempt::Control;
 use crate::supervisor::cells::Cells;
 use crate::supervisor::output::OutputLog;
-use crate::supervisor::{Supervisor, SpawnerEvent};
+use crate::supervisor::{SpawnerEvent, Supervisor};
 
 /// Everything that can wake the daemon.
 #[derive(Debug)]
@@ -219,10 +219,8 @@ impl Dispatcher {
                 }
                 Effect::Event { conn, event } => self.send(conn, &DaemonMessage::Event(event)),
                 Effect::StartAttempt(start) => {
-                    let stream = start
-                        .stream_to
-                        .and_then(|conn| self.connections.get(&conn))
-                        .map(ConnHandle::stream);
+                    let stream =
+                        start.stream_to.and_then(|conn| self.connections.get(&conn)).map(ConnHandle::stream);
                     self.supervisor.start(start, stream);
                 }
                 Effect::TerminateAttempt { call } => self.supervisor.control(call, Control::Terminate),

@@ -13,7 +13,11 @@ use toolcell_daemon::telemetry;
 ///
 /// Example: toolcelld --config /etc/toolcell/toolcelld.toml
 #[derive(Debug, Parser)]
-#[command(name = "toolcelld", version, after_help = "Exit codes: 0 stopped, 69 the socket is in use, 71 the system would not, 78 bad configuration.")]
+#[command(
+    name = "toolcelld",
+    version,
+    after_help = "Exit codes: 0 stopped, 69 the socket is in use, 71 the system would not, 78 bad configuration."
+)]
 struct Args {
     /// Configuration file; without it, /etc/toolcell/toolcelld.toml is read if it exists.
     #[arg(long, value_name = "FILE")]

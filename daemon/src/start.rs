@@ -20,15 +20,15 @@ use toolcell_protocol::worker_api::Identity as RunIdentity;
 
 use crate::config::Config;
 use crate::core::Core;
-use crate::core::admission::Surroundings;
+use crate::core::admission::{NOBODY, Surroundings};
 use crate::core::machine::Settings;
 use crate::core::queue::RunLimits;
 use crate::dispatcher::{Dispatcher, Event, Identity};
 use crate::server::connection::Greeting;
 use crate::server::listener::{self, Bound, Doorkeeper, ListenError};
+use crate::supervisor::Supervisor;
 use crate::supervisor::cells::{Cells, CellsError};
 use crate::supervisor::spawner::{self, SpawnerError};
-use crate::supervisor::Supervisor;
 use crate::tools::ToolSet;
 use crate::tools::load::load;
 
@@ -104,6 +104,12 @@ impl Prepared {
         for broken in &broken_manifests {
             tracing::error!("{broken}");
         }
+        for missing in &loaded.missing {
+            tracing::warn!(path = %missing.display(), "a directory of manifests does not exist");
+        }
+        for replaced in &loaded.overrides {
+            tracing::info!(tool = replaced.name, by = %replaced.by, replaced = %replaced.replaced, "a tool is overridden");
+        }
         for warning in &loaded.warnings {
             tracing::warn!(path = %warning.path.display(), "{}", warning.message);
         }
@@ -120,7 +126,15 @@ impl Prepared {
         let cells = Arc::new(Cells::choose(config.cells.containment, private)?);
         let spawner = spawner::start()?;
         raise_nofile();
-        Ok(Self { config, tools: Arc::new(loaded.tools), broken_manifests, cells, spawner, spool_dir, embedded })
+        Ok(Self {
+            config,
+            tools: Arc::new(loaded.tools),
+            broken_manifests,
+            cells,
+            spawner,
+            spool_dir,
+            embedded,
+        })
     }
 
     /// The tools that were loaded.
@@ -134,7 +148,13 @@ impl Prepared {
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn serve(self, bound: Option<Bound>, queue: Queue, with_signals: bool, ready: impl FnOnce()) -> Result<(), StartError> {
+    pub fn serve(
+        self,
+        bound: Option<Bound>,
+        queue: Queue,
+        with_signals: bool,
+        ready: impl FnOnce(),
+    ) -> Result<(), StartError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(16)
@@ -331,7 +351,11 @@ fn resolve_run_as(tools: &ToolSet) -> Vec<(String, RunIdentity)> {
             Err(_) => User::from_name(&run_as.user),
         };
         let Ok(Some(user)) = user else {
-            tracing::error!(tool = tool.name, user = run_as.user, "run_as names no user; its calls are refused");
+            tracing::error!(
+                tool = tool.name,
+                user = run_as.user,
+                "run_as names no user; its calls are refused"
+            );
             resolved.push((tool.name.clone(), NOBODY));
             continue;
         };
@@ -354,6 +378,3 @@ fn resolve_run_as(tools: &ToolSet) -> Vec<(String, RunIdentity)> {
     }
     resolved
 }
-
-/// The identity that may do least; taken where a `run_as` cannot be resolved.
-const NOBODY: RunIdentity = RunIdentity { uid: 65534, gid: 65534, groups: Vec::new() };

@@ -16,6 +16,9 @@ use toolcell_protocol::frame::{self, FrameBuffer, HEADER_BYTES};
 use toolcell_protocol::limits::MAX_CHUNK_BYTES;
 use toolcell_protocol::worker_api::{FromWorker, ToWorker};
 
+/// Size of the buffer until a read fills it: most tools say little, and each page used is a page to copy.
+const FIRST_BUFFER_BYTES: usize = 4096;
+
 /// Below this a payload is copied into the head: cheaper than a third piece, and the buffer is free at once.
 const COPY_BELOW_BYTES: usize = 4096;
 
@@ -57,35 +60,44 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Takes memory for one chunk; its pages cost nothing until they are used.
+    /// Starts small.
     pub(crate) fn new(socket: OwnedFd) -> Self {
         Self {
             socket,
             inbox: FrameBuffer::new(),
-            head: Vec::with_capacity(2 * COPY_BELOW_BYTES),
+            head: Vec::with_capacity(1024),
             payload: 0,
-            trailer: Vec::with_capacity(1024),
+            trailer: Vec::new(),
             sent: 0,
             next_chunk: 0,
-            buffer: vec![0; MAX_CHUNK_BYTES],
+            buffer: vec![0; FIRST_BUFFER_BYTES],
         }
     }
 
     /// Reads what has arrived; waits for it if `wait`.
     pub(crate) fn receive(&mut self, wait: bool) -> Received {
-        let mut piece = [0_u8; 4096];
+        // While a payload waits the buffer is taken, and what comes then is a short command.
+        let mut small = [0_u8; 256];
+        let piece = if self.payload == 0 { &mut self.buffer[..] } else { &mut small[..] };
         let flags = if wait { MsgFlags::empty() } else { MsgFlags::MSG_DONTWAIT };
         loop {
-            match recv(self.socket.as_raw_fd(), &mut piece, flags) {
+            match recv(self.socket.as_raw_fd(), piece, flags) {
                 Ok(0) => return Received::Gone,
                 Ok(count) => {
                     self.inbox.extend(&piece[..count]);
+                    self.grow_if_full(count);
                     return Received::Some;
                 }
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => return Received::Nothing,
                 Err(_) => return Received::Gone,
             }
+        }
+    }
+
+    fn grow_if_full(&mut self, count: usize) {
+        if self.payload == 0 && count == self.buffer.len() && count < MAX_CHUNK_BYTES {
+            self.buffer = vec![0; MAX_CHUNK_BYTES];
         }
     }
 
@@ -117,16 +129,19 @@ impl Channel {
         &self.buffer[..count]
     }
 
-    /// Queues the first bytes of the buffer as the next chunk of output.
-    pub(crate) fn queue_chunk(&mut self, stream: Stream, count: usize) {
+    /// Queues the first bytes of the buffer, of which a read brought `read`, as the next chunk of output.
+    pub(crate) fn queue_chunk(&mut self, stream: Stream, count: usize, read: usize) {
         debug_assert_eq!(self.payload, 0, "the payload would be overwritten");
-        start_output_frame(self.next_chunk, stream, count, &mut self.head);
-        self.next_chunk += 1;
+        if count > 0 {
+            start_output_frame(self.next_chunk, stream, count, &mut self.head);
+            self.next_chunk += 1;
+        }
         if count <= COPY_BELOW_BYTES {
             self.head.extend_from_slice(&self.buffer[..count]);
         } else {
             self.payload = count;
         }
+        self.grow_if_full(read);
     }
 
     /// Queues output that is not in the buffer, in chunks.
@@ -246,8 +261,12 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let mut channel = Channel::new(ours.into());
         channel.queue(&FromWorker::Hello { version: 1 });
+        // A read that fills the buffer makes room for larger ones.
+        assert_eq!(channel.buffer().len(), FIRST_BUFFER_BYTES);
+        channel.queue_chunk(Stream::Stdout, 0, FIRST_BUFFER_BYTES);
+        assert_eq!(channel.buffer().len(), MAX_CHUNK_BYTES);
         channel.buffer().fill(5);
-        channel.queue_chunk(Stream::Stdout, MAX_CHUNK_BYTES);
+        channel.queue_chunk(Stream::Stdout, MAX_CHUNK_BYTES, MAX_CHUNK_BYTES);
         channel.queue(&FromWorker::Spooled { total_bytes: 1, spool_bytes: 2 });
         assert!(channel.is_full());
         let mut got = Vec::new();

@@ -9,7 +9,7 @@ use toolcell_protocol::call::{Blob, Layer, LayerState, Layers};
 use toolcell_protocol::worker_api::{Job, Stage};
 
 use crate::cgroup::Cgroup;
-use crate::confine::{TowardsExec, become_tool};
+use crate::confine::{Report, TowardsExec, become_tool};
 use crate::containment::Tree;
 use crate::containment::namespace::{Namespace, NoNamespace};
 use crate::job::{self, Confinement, Refusal, Stdin};
@@ -50,6 +50,8 @@ pub(crate) fn start(
                 .map_err(|errno| Refusal::new(Stage::Pipes, errno, "ownership of the output pipes"))?;
         }
     }
+    let report = Report::new(job.pid_namespace)
+        .map_err(|errno| Refusal::new(Stage::Pipes, errno, "memory to share with the tool's process"))?;
     let me = getpid().as_raw();
     let plan = TowardsExec {
         program: &program,
@@ -62,14 +64,14 @@ pub(crate) fn start(
         umask: confinement.umask,
         parent: me,
         cgroup: leaf.as_ref().map(AsFd::as_fd),
-        report: &kit.report,
+        report: &report,
     };
     let mut layers = Vec::with_capacity(confinement.layers.len() + 1);
     let mut namespaced = job.pid_namespace;
     let mut pauses = BUSY_PAUSES_MS.iter();
     let (main, namespace) = loop {
         let attempt = if namespaced {
-            match Namespace::start(&plan, &kit.stack) {
+            match Namespace::start(&plan) {
                 Ok((namespace, tool)) => Ok((tool, Some(namespace))),
                 Err(NoNamespace::Unavailable(stage, errno)) => {
                     namespaced = false;
@@ -79,18 +81,17 @@ pub(crate) fn start(
                 Err(NoNamespace::ToolFailed) => Ok((0, None)),
             }
         } else {
-            spawn(Placement { cgroup: plan.cgroup, namespaces: 0 }, &kit.stack, become_tool, &plan)
-                .map(|pid| (pid, None))
+            spawn(Placement { cgroup: plan.cgroup, namespaces: 0 }, become_tool, &plan).map(|pid| (pid, None))
         };
         let (pid, namespace) = attempt.map_err(|errno| clone_refused(errno, leaf.is_some()))?;
-        let Some(failed) = kit.report.failure() else { break (pid, namespace) };
+        let Some(failed) = report.failure() else { break (pid, namespace) };
         if pid != 0 {
             let _ = nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(pid), None);
         }
         if failed.errno == Errno::ETXTBSY
             && let Some(&pause) = pauses.next()
         {
-            kit.report.clear();
+            report.clear();
             std::thread::sleep(Duration::from_millis(pause));
             continue;
         }

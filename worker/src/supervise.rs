@@ -63,7 +63,7 @@ pub(crate) fn run(
     argv: &[Blob],
     stdin: Option<&Blob>,
 ) -> i32 {
-    // Before the clone: it returns when the tool has long been running, or has already ended.
+    // Before the clone: it returns only when the tool runs, which can be late in its life.
     let started_at = Instant::now();
     let started = match crate::start::start(facts, &kit, leaf, job, argv, stdin) {
         Ok(started) => started,
@@ -105,7 +105,10 @@ pub(crate) fn run(
         proven_gone: false,
     };
     supervision.announce();
-    supervision.run()
+    let code = supervision.run();
+    // The process ends now and the kernel takes everything back faster than we could.
+    std::mem::forget(supervision);
+    code
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -199,7 +202,7 @@ impl Supervision {
         self.channel.queue(&FromWorker::Started { pid: self.tree.main(), layers: self.layers.clone() });
     }
 
-    fn run(mut self) -> i32 {
+    fn run(&mut self) -> i32 {
         // What came together with the job: the socket will not be readable because of it.
         if let Err(code) = self.obey_received() {
             return code;
@@ -419,9 +422,7 @@ impl Supervision {
             let _ = fcntl(fd, FcntlArg::F_SETPIPE_SZ(FLOOD_PIPE_BYTES));
         }
         let travelling = self.output.take(stream, self.channel.read_bytes(count));
-        if travelling > 0 {
-            self.channel.queue_chunk(stream, travelling);
-        }
+        self.channel.queue_chunk(stream, travelling, count);
         if let Some(limit) = self.output.exceeded()
             && self.killed_for.is_none()
             && self.phase == Phase::Running

@@ -6,8 +6,8 @@
 //!                                                            └ end-of-file: not needed any more ─▶ exit
 //! ```
 //!
-//! Everything that a job does not decide is made before the job comes: pipes, the child's stack, the page for
-//! failures, a signalfd. The exit code tells the spawner whether the tree is proven gone.
+//! Everything that a job does not decide is made before the job comes: pipes and a signalfd. The exit code tells
+//! the spawner whether the tree is proven gone.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -24,10 +24,8 @@ use toolcell_protocol::worker_api::{
 
 use crate::cgroup::Cgroup;
 use crate::channel::{Channel, Received};
-use crate::confine::Report;
 use crate::job::Refusal;
 use crate::spawner::Facts;
-use crate::sys::memory::ChildStack;
 use crate::{builtin, rehearse, sanitize, supervise};
 
 /// Everything said and done, nothing left behind.
@@ -46,8 +44,6 @@ pub(crate) const EXIT_PANICKED: i32 = 101;
 pub(crate) struct Kit {
     pub(crate) stdout: Pipe,
     pub(crate) stderr: Pipe,
-    pub(crate) stack: ChildStack,
-    pub(crate) report: Report,
     /// Tells that a child has ended.
     pub(crate) children: SignalFd,
 }
@@ -71,16 +67,11 @@ impl Kit {
     pub(crate) fn new() -> Result<Self, Errno> {
         let mut child = SigSet::empty();
         child.add(Signal::SIGCHLD);
-        let kit = Self {
+        Ok(Self {
             stdout: Pipe::new()?,
             stderr: Pipe::new()?,
-            stack: ChildStack::new()?,
-            report: Report::new()?,
             children: SignalFd::with_flags(&child, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?,
-        };
-        kit.stack.touch();
-        kit.report.clear();
-        Ok(kit)
+        })
     }
 }
 

@@ -52,6 +52,9 @@ pub struct Surroundings {
     pub run_as: Vec<(String, Identity)>,
 }
 
+/// The identity that may do least; taken where a `run_as` cannot be resolved.
+pub const NOBODY: Identity = Identity { uid: 65534, gid: 65534, groups: Vec::new() };
+
 /// A call that may run.
 #[derive(Debug)]
 pub struct Admitted {
@@ -166,7 +169,9 @@ fn identity(tool: &Arc<ToolDef>, around: &Surroundings, session: &Session) -> Op
         return None;
     }
     if tool.run_as.is_some() {
-        return around.run_as.iter().find(|(name, _)| *name == tool.name).map(|(_, identity)| identity.clone());
+        // One that could not be resolved must not end up as root.
+        let resolved = around.run_as.iter().find(|(name, _)| *name == tool.name);
+        return Some(resolved.map_or(NOBODY, |(_, identity)| identity.clone()));
     }
     let owner = &session.owner;
     (owner.uid != 0).then(|| Identity { uid: owner.uid, gid: owner.gid, groups: owner.groups.clone() })
@@ -196,7 +201,9 @@ fn environment(
         set(name, value);
     }
     // No terminal is there, so programs that would ask on one must not.
-    for (name, value) in [("TERM", "dumb"), ("GIT_TERMINAL_PROMPT", "0"), ("DEBIAN_FRONTEND", "noninteractive")] {
+    for (name, value) in
+        [("TERM", "dumb"), ("GIT_TERMINAL_PROMPT", "0"), ("DEBIAN_FRONTEND", "noninteractive")]
+    {
         set(name, value);
     }
     for (name, value) in session.env.iter().chain(&tool.env.set) {
@@ -209,7 +216,12 @@ fn environment(
     env
 }
 
-fn output_policy(tool: &ToolDef, around: &Surroundings, call_uid: CallUid, call: &CallRequest) -> OutputPolicy {
+fn output_policy(
+    tool: &ToolDef,
+    around: &Surroundings,
+    call_uid: CallUid,
+    call: &CallRequest,
+) -> OutputPolicy {
     let max_bytes = tool.spool_bytes.unwrap_or(around.spool_bytes);
     let spool = around
         .spool_dir

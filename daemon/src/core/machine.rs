@@ -458,7 +458,10 @@ impl Core {
 
     /// Removes a session that was asked to end and has nothing in flight.
     pub(super) fn remove_if_closed(&mut self, id: SessionId) {
-        let done = self.sessions.get(&id).is_some_and(|session| session.closing.is_some() && session.batch.is_none());
+        let done = self
+            .sessions
+            .get(&id)
+            .is_some_and(|session| session.closing.is_some() && session.batch.is_none());
         if !done {
             return;
         }

@@ -137,7 +137,9 @@ fn spawn_failed(stage: &str, errno: i32, what: &str) -> Outcome {
     let name = errno_name(errno);
     let hint = match (stage, Errno::from_raw(errno)) {
         ("lookup", _) => "; install the program or give its path in the manifest",
-        ("exec", Errno::ENOENT) => "; the program, or the interpreter that its first line names, does not exist",
+        ("exec", Errno::ENOENT) => {
+            "; the program, or the interpreter that its first line names, does not exist"
+        }
         ("exec", Errno::EACCES) => "; it is not an executable file",
         ("exec", Errno::ENOEXEC) => "; it is no program for this machine, or a script without a #! line",
         ("exec", Errno::E2BIG) => "; the arguments are too long, give them by stdin",

@@ -10,11 +10,11 @@ use toolcell_protocol::client_api::{
     Request, ServerStatus, SessionInfo, SessionOpen, SessionRef,
 };
 use toolcell_protocol::id::{CallUid, SessionId};
-use toolcell_protocol::worker_api::Rlimits;
 use toolcell_protocol::limits::{
     MAX_ARGS_BYTES, MAX_CALLS_PER_BATCH, MAX_ENV_BYTES, MAX_ENV_VARS, MAX_OUTPUT_PAGE_BYTES, MAX_TEXT_BYTES,
     MAX_WAIT_MS,
 };
+use toolcell_protocol::worker_api::Rlimits;
 
 use super::admission::admit;
 use super::call::{Call, Cause, KillWaiter, Waiter};
@@ -56,7 +56,8 @@ impl Core {
                             request_id: from.request_id,
                             call,
                             cursor,
-                            max_bytes: max_bytes.min(u32::try_from(MAX_OUTPUT_PAGE_BYTES).unwrap_or(u32::MAX)),
+                            max_bytes: max_bytes
+                                .min(u32::try_from(MAX_OUTPUT_PAGE_BYTES).unwrap_or(u32::MAX)),
                             wait_ms: wait_ms.min(MAX_WAIT_MS),
                         });
                         None
@@ -64,7 +65,9 @@ impl Core {
                     Err(refusal) => Some(Err(refusal)),
                 }
             }
-            Request::CallWait { call_uid, timeout_ms } => self.call_wait(now, from, call_uid, timeout_ms).transpose(),
+            Request::CallWait { call_uid, timeout_ms } => {
+                self.call_wait(now, from, call_uid, timeout_ms).transpose()
+            }
             Request::CallKill { call_uid, reason } => self.call_kill(now, from, call_uid, reason).transpose(),
             Request::ServerStatus => {
                 let status = Box::new(self.status(now));
@@ -89,7 +92,9 @@ impl Core {
         if let Some(agent) = &open.agent {
             return refuse(
                 RefusalCode::UnknownAgent,
-                format!("there is no agent profile {agent:?} in the daemon's configuration; open without one"),
+                format!(
+                    "there is no agent profile {agent:?} in the daemon's configuration; open without one"
+                ),
             );
         }
         let uid = from.peer.uid;
@@ -147,7 +152,12 @@ impl Core {
         Ok(Reply::SessionOpened { session_id: id, created: true, last_seq: 0 })
     }
 
-    fn session_close(&mut self, now: Now, from: &Asker, session: &SessionRef) -> Result<Option<Reply>, Refusal> {
+    fn session_close(
+        &mut self,
+        now: Now,
+        from: &Asker,
+        session: &SessionRef,
+    ) -> Result<Option<Reply>, Refusal> {
         let id = self.find_session(from, session)?;
         let asker = (from.conn, from.request_id);
         self.close_session(now, id, &Cause::SessionClosed, Some(asker));
@@ -156,7 +166,13 @@ impl Core {
 
     /// Ends a session: kills what runs (immune calls too, it is their session), cancels what waits, and removes
     /// it when the last result is there.
-    pub(super) fn close_session(&mut self, now: Now, id: SessionId, cause: &Cause, asker: Option<(super::event::ConnId, u64)>) {
+    pub(super) fn close_session(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        cause: &Cause,
+        asker: Option<(super::event::ConnId, u64)>,
+    ) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let first = session.closing.is_none();
         session.closing.get_or_insert_with(Closing::default).askers.extend(asker);
@@ -164,7 +180,8 @@ impl Core {
             let calls = session.batch.as_ref().map(|batch| batch.calls.clone()).unwrap_or_default();
             for call in calls {
                 let killed = self.end_call(now, call, cause);
-                let Some(closing) = self.sessions.get_mut(&id).and_then(|session| session.closing.as_mut()) else {
+                let Some(closing) = self.sessions.get_mut(&id).and_then(|session| session.closing.as_mut())
+                else {
                     continue;
                 };
                 match killed {
@@ -371,7 +388,13 @@ impl Core {
         })))
     }
 
-    fn call_wait(&mut self, now: Now, from: &Asker, uid: CallUid, timeout_ms: u64) -> Result<Option<Reply>, Refusal> {
+    fn call_wait(
+        &mut self,
+        now: Now,
+        from: &Asker,
+        uid: CallUid,
+        timeout_ms: u64,
+    ) -> Result<Option<Reply>, Refusal> {
         self.find_call(from, uid)?;
         self.next_waiter += 1;
         let number = self.next_waiter;
@@ -384,7 +407,13 @@ impl Core {
         Ok(None)
     }
 
-    fn call_kill(&mut self, now: Now, from: &Asker, uid: CallUid, reason: String) -> Result<Option<Reply>, Refusal> {
+    fn call_kill(
+        &mut self,
+        now: Now,
+        from: &Asker,
+        uid: CallUid,
+        reason: String,
+    ) -> Result<Option<Reply>, Refusal> {
         self.find_call(from, uid)?;
         if reason.len() > MAX_TEXT_BYTES {
             return refuse(RefusalCode::BadRequest, "call.kill reason: too long");
@@ -430,7 +459,10 @@ impl Core {
             Some(id) if visible => Ok(*id),
             _ => refuse(
                 RefusalCode::UnknownSession,
-                format!("uid {uid} has no session {:?} that you may see; open it with session.open", session.name.0),
+                format!(
+                    "uid {uid} has no session {:?} that you may see; open it with session.open",
+                    session.name.0
+                ),
             ),
         }
     }
@@ -480,7 +512,9 @@ fn check_env(env: &[(String, String)]) -> Result<(), Refusal> {
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
             return refuse(
                 RefusalCode::BadRequest,
-                format!("session.open env: {name:?} is not a variable (no empty name, no '=' in it, no NUL byte)"),
+                format!(
+                    "session.open env: {name:?} is not a variable (no empty name, no '=' in it, no NUL byte)"
+                ),
             );
         }
     }
@@ -495,7 +529,10 @@ fn check_batch(batch: &BatchExecute) -> Result<(), Refusal> {
         );
     }
     if batch.key.is_some() {
-        return refuse(RefusalCode::BadRequest, "batch.execute key is not supported by this daemon yet; leave it out");
+        return refuse(
+            RefusalCode::BadRequest,
+            "batch.execute key is not supported by this daemon yet; leave it out",
+        );
     }
     let mut seen = BTreeSet::new();
     for (index, call) in batch.calls.iter().enumerate() {
@@ -505,22 +542,34 @@ fn check_batch(batch: &BatchExecute) -> Result<(), Refusal> {
         if !seen.insert(&call.call_id) {
             return refuse(
                 RefusalCode::DuplicateCallId,
-                format!("calls[{index}].call_id {:?} is there twice; each call of a batch needs its own", call.call_id.0),
+                format!(
+                    "calls[{index}].call_id {:?} is there twice; each call of a batch needs its own",
+                    call.call_id.0
+                ),
             );
         }
         if call.args.len() > MAX_ARGS_BYTES || call.tool.len() > MAX_TEXT_BYTES {
             return refuse(
                 RefusalCode::BadRequest,
-                format!("calls[{index}].args has {} bytes, at most {MAX_ARGS_BYTES} are allowed", call.args.len()),
+                format!(
+                    "calls[{index}].args has {} bytes, at most {MAX_ARGS_BYTES} are allowed",
+                    call.args.len()
+                ),
             );
         }
         if let Some(cwd) = &call.cwd
             && (cwd.len() > 4096 || cwd.contains('\0') || cwd.is_empty())
         {
-            return refuse(RefusalCode::BadRequest, format!("calls[{index}].cwd is {cwd:?}; it must be a path"));
+            return refuse(
+                RefusalCode::BadRequest,
+                format!("calls[{index}].cwd is {cwd:?}; it must be a path"),
+            );
         }
         if call.timeout_ms == Some(0) {
-            return refuse(RefusalCode::BadRequest, format!("calls[{index}].timeout_ms is 0; leave it out or give more"));
+            return refuse(
+                RefusalCode::BadRequest,
+                format!("calls[{index}].timeout_ms is 0; leave it out or give more"),
+            );
         }
     }
     Ok(())

@@ -167,7 +167,10 @@ impl Sim {
         }
         self.most_running = self.most_running.max(self.workers.len());
         for call in not_forked {
-            self.end(call, AttemptEnding::NotStarted { stage: Stage::Fork, errno: 11, what: "a worker".to_owned() });
+            self.end(
+                call,
+                AttemptEnding::NotStarted { stage: Stage::Fork, errno: 11, what: "a worker".to_owned() },
+            );
         }
     }
 
@@ -189,7 +192,9 @@ impl Sim {
         }
         let ends = !matches!(script, Script::Hang | Script::Polite);
         let ends_at = ends.then(|| self.now_us + ms.parse::<u64>().expect("a number") * MS);
-        let old = self.workers.insert(start.job.call_uid, Worker { script, ends_at, started: false, killed: false });
+        let old = self
+            .workers
+            .insert(start.job.call_uid, Worker { script, ends_at, started: false, killed: false });
         assert!(old.is_none(), "a call was started twice");
     }
 
@@ -232,18 +237,26 @@ impl Sim {
     }
 
     fn open(&mut self, uid: u32, conn: u64, name: &str, on_disconnect: OnDisconnect) -> u64 {
-        self.request(uid, conn, Request::SessionOpen(SessionOpen {
-            name: name.into(),
-            agent: None,
-            cwd: "/".to_owned(),
-            env: Vec::new(),
-            on_disconnect,
-        }))
+        self.request(
+            uid,
+            conn,
+            Request::SessionOpen(SessionOpen {
+                name: name.into(),
+                agent: None,
+                cwd: "/".to_owned(),
+                env: Vec::new(),
+                on_disconnect,
+            }),
+        )
     }
 
     fn execute(&mut self, uid: u32, conn: u64, name: &str, commands: &[&str]) -> u64 {
         let calls = commands.iter().enumerate().map(|(n, command)| call(n, command)).collect();
-        self.request(uid, conn, Request::BatchExecute(BatchExecute { session: session(name), calls, key: None }))
+        self.request(
+            uid,
+            conn,
+            Request::BatchExecute(BatchExecute { session: session(name), calls, key: None }),
+        )
     }
 
     fn statuses(&self) -> Vec<Status> {
@@ -319,7 +332,12 @@ fn call(n: usize, command: &str) -> CallRequest {
 fn one_result_per_call_in_call_order_whatever_happens() {
     let mut sim = Sim::new();
     sim.open(1, 1, "s", OnDisconnect::Linger);
-    sim.execute(1, 1, "s", &["9 ok", "1 exit3", "unknown", "5 segv", "invalid", "2 lost", "0 hang", "0 polite", "0 nofork"]);
+    sim.execute(
+        1,
+        1,
+        "s",
+        &["9 ok", "1 exit3", "unknown", "5 segv", "invalid", "2 lost", "0 hang", "0 polite", "0 nofork"],
+    );
     sim.drive();
     assert_eq!(
         sim.statuses(),
@@ -370,7 +388,8 @@ fn a_duplicate_call_id_is_refused_by_name() {
     let mut sim = Sim::new();
     sim.open(1, 1, "s", OnDisconnect::Linger);
     let calls = vec![call(1, "1 ok"), call(1, "1 ok")];
-    let request = sim.request(1, 1, Request::BatchExecute(BatchExecute { session: session("s"), calls, key: None }));
+    let request =
+        sim.request(1, 1, Request::BatchExecute(BatchExecute { session: session("s"), calls, key: None }));
     let Err(refusal) = &sim.replies[&request] else { panic!("accepted") };
     assert_eq!(refusal.code, RefusalCode::DuplicateCallId);
     assert!(refusal.message.contains("call-1"), "{}", refusal.message);
@@ -391,7 +410,7 @@ fn another_uid_sees_and_touches_nothing() {
         Request::CallOutput { call_uid: uid, cursor: 0, max_bytes: 10, wait_ms: 0 },
     ] {
         let id = sim.request(2, 2, request.clone());
-        assert!(matches!(&sim.replies[&id], Err(_)), "{request:?}");
+        assert!(sim.replies[&id].is_err(), "{request:?}");
     }
     let list = sim.request(2, 2, Request::CallList { session: None, finished: true });
     assert_eq!(sim.replies[&list], Ok(Reply::Calls(Vec::new())));
@@ -524,9 +543,15 @@ fn tools_get_what_is_on_the_lists_and_nothing_else() {
         closing: None,
     };
     let uid = CallUid(Uuid::from_u128(2));
-    let admitted =
-        super::admission::admit(&sim.core.tools, &sim.core.around, &session, ConnId(1), uid, &call(0, "1 ok"))
-            .expect("admitted");
+    let admitted = super::admission::admit(
+        &sim.core.tools,
+        &sim.core.around,
+        &session,
+        ConnId(1),
+        uid,
+        &call(0, "1 ok"),
+    )
+    .expect("admitted");
     let env: BTreeMap<_, _> = admitted.start.job.env.into_iter().collect();
     assert_eq!(env.get("PATH").map(String::as_str), Some("/bin"));
     assert_eq!(env.get("TOKEN").map(String::as_str), Some("given"));

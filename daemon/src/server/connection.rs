@@ -66,11 +66,7 @@ enum Outgoing {
     /// A whole frame. `lazy`: it may wait for company.
     Frame { frame: Vec<u8>, lazy: bool },
     /// A frame in two parts; the permit comes back when it is written.
-    Chunk {
-        head: Vec<u8>,
-        payload: Bytes,
-        _permit: OwnedSemaphorePermit,
-    },
+    Chunk { head: Vec<u8>, payload: Bytes, _permit: OwnedSemaphorePermit },
     /// Write what is before this, then close.
     Close,
 }
@@ -138,7 +134,13 @@ impl StreamHandle {
     ///
     /// # Errors
     /// [`Gone`] when nobody will ever read it.
-    pub async fn send_chunk(&self, call_uid: CallUid, seq: u64, stream: Stream, payload: Bytes) -> Result<(), Gone> {
+    pub async fn send_chunk(
+        &self,
+        call_uid: CallUid,
+        seq: u64,
+        stream: Stream,
+        payload: Bytes,
+    ) -> Result<(), Gone> {
         let permit = Arc::clone(&self.chunks).acquire_owned().await.map_err(|_| Gone)?;
         let mut head = Vec::with_capacity(48);
         let empty = DaemonMessage::Output { call_uid, seq, stream, bytes: Blob::default() };

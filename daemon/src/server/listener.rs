@@ -185,7 +185,9 @@ impl Doorkeeper {
             return Ok(None);
         }
         let admin = uid == 0
-            || self.admin_group.is_some_and(|admin| gid == admin.as_raw() || groups.contains(&admin.as_raw()));
+            || self
+                .admin_group
+                .is_some_and(|admin| gid == admin.as_raw() || groups.contains(&admin.as_raw()));
         let home_env = if self.serve_others && uid != 0 {
             // The user database may be on the network.
             tokio::task::spawn_blocking(move || home_env(uid)).await.unwrap_or_default()

@@ -24,7 +24,9 @@ use toolcell_protocol::codec;
 use toolcell_protocol::frame::{HEADER_BYTES, body_size};
 use toolcell_protocol::id::CallUid;
 use toolcell_protocol::version::WORKER_PROTOCOL;
-use toolcell_protocol::worker_api::{Finished, FromWorker, Job, Segment, Stage, ToWorker, WaitStatus, WorkerKind};
+use toolcell_protocol::worker_api::{
+    Finished, FromWorker, Job, Segment, Stage, ToWorker, WaitStatus, WorkerKind,
+};
 use toolcell_worker::sys::pidfd_send_signal;
 
 use super::cells::Cells;
@@ -83,7 +85,12 @@ pub struct Attempt {
 }
 
 /// Reports that a start never got a worker.
-pub async fn report_not_started(events: mpsc::Sender<Event>, start: Box<StartAttempt>, stage: Stage, errno: i32) {
+pub async fn report_not_started(
+    events: mpsc::Sender<Event>,
+    start: Box<StartAttempt>,
+    stage: Stage,
+    errno: i32,
+) {
     let report = AttemptReport {
         end: AttemptEnding::NotStarted { stage, errno, what: "a worker process".to_owned() },
         rendered: Rendered::default(),
@@ -294,7 +301,9 @@ impl Running {
                 continue;
             }
             match codec::decode::<FromWorker>(&body).map_err(|error| error.to_string())? {
-                FromWorker::Hello { version } if version == WORKER_PROTOCOL && !self.greeted => self.greeted = true,
+                FromWorker::Hello { version } if version == WORKER_PROTOCOL && !self.greeted => {
+                    self.greeted = true
+                }
                 FromWorker::Hello { version } => {
                     return Err(format!("an unexpected hello of version {version}"));
                 }
@@ -336,7 +345,8 @@ impl Running {
         }
         let total_bytes = {
             let mut kept = self.log.kept();
-            let room = usize::try_from(self.inline_bytes.saturating_sub(kept.head_bytes)).unwrap_or(usize::MAX);
+            let room =
+                usize::try_from(self.inline_bytes.saturating_sub(kept.head_bytes)).unwrap_or(usize::MAX);
             let to_head = room.min(payload.len());
             if to_head > 0 {
                 kept.head.push(Segment { stream, bytes: payload[..to_head].to_vec().into() });
@@ -394,7 +404,10 @@ impl Running {
     }
 
     /// The worker is lost: kills it and its cell, and waits for the proof.
-    async fn clean_up(&mut self, reaped: tokio::sync::oneshot::Receiver<Reaped>) -> (Option<WaitStatus>, bool) {
+    async fn clean_up(
+        &mut self,
+        reaped: tokio::sync::oneshot::Receiver<Reaped>,
+    ) -> (Option<WaitStatus>, bool) {
         let _ = pidfd_send_signal(&self.pidfd, nix::libc::SIGKILL);
         self.kill_leaf();
         let wait = match timeout(REAP_DEADLINE, reaped).await {

@@ -265,7 +265,8 @@ impl Supervisor {
         log.kept().spool = start.job.output.spool.as_ref().map(|spool| (&spool.path).into());
         let (control, controls) = mpsc::unbounded_channel();
         self.attempts.insert(call, InFlight { control, worker_pid: worker.pid });
-        let attempt = Attempt { start, worker, unsent, stream, log, controls, cells: Arc::clone(&self.cells) };
+        let attempt =
+            Attempt { start, worker, unsent, stream, log, controls, cells: Arc::clone(&self.cells) };
         tokio::spawn(attempt.run(self.events.clone()));
         Ok(())
     }
@@ -348,9 +349,8 @@ impl Supervisor {
             old.abandon();
         }
         tracing::warn!(reason, restarts = self.restarts, "the spawner is gone; starting another");
-        let started = spawner::start().and_then(|started| {
-            Spawner::adopt(started, &self.cells, self.events.clone(), self.generation)
-        });
+        let started = spawner::start()
+            .and_then(|started| Spawner::adopt(started, &self.cells, self.events.clone(), self.generation));
         match started {
             Ok(spawner) => {
                 self.spawner = Some(spawner);

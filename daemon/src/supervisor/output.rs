@@ -76,7 +76,12 @@ impl OutputLog {
     ///
     /// # Errors
     /// Errors of the spool file; `NotFound` when the output is not kept any more.
-    pub async fn read(self: Arc<Self>, cursor: u64, max_bytes: usize, wait: std::time::Duration) -> io::Result<OutputPage> {
+    pub async fn read(
+        self: Arc<Self>,
+        cursor: u64,
+        max_bytes: usize,
+        wait: std::time::Duration,
+    ) -> io::Result<OutputPage> {
         let deadline = tokio::time::Instant::now() + wait;
         loop {
             // Registered before looking, so that nothing that comes in between is missed.
@@ -91,7 +96,11 @@ impl OutputLog {
             } else {
                 log.page(cursor, max_bytes)?
             };
-            if !page.pieces.is_empty() || page.end || wait.is_zero() || tokio::time::Instant::now() >= deadline {
+            if !page.pieces.is_empty()
+                || page.end
+                || wait.is_zero()
+                || tokio::time::Instant::now() >= deadline
+            {
                 return Ok(page);
             }
             let _ = tokio::time::timeout_at(deadline, grew).await;
@@ -162,7 +171,12 @@ impl OutputLog {
         self.spool_page_from(at / unit, at % unit, max_bytes)
     }
 
-    fn spool_page_from(&self, mut offset: u64, mut into_record: u64, max_bytes: usize) -> io::Result<OutputPage> {
+    fn spool_page_from(
+        &self,
+        mut offset: u64,
+        mut into_record: u64,
+        max_bytes: usize,
+    ) -> io::Result<OutputPage> {
         let (path, spool_bytes, ended) = {
             let kept = self.kept();
             (kept.spool.clone(), kept.spool_bytes, kept.ended)
@@ -278,7 +292,10 @@ fn slice(segments: &[Segment], from: u64, max_bytes: usize) -> (Vec<OutputPiece>
             let start = usize::try_from((from + taken as u64).saturating_sub(before)).unwrap_or(0);
             let end = segment.bytes.0.len().min(start + (max_bytes - taken));
             taken += end - start;
-            pieces.push(OutputPiece { stream: segment.stream, bytes: Blob(segment.bytes.0[start..end].to_vec()) });
+            pieces.push(OutputPiece {
+                stream: segment.stream,
+                bytes: Blob(segment.bytes.0[start..end].to_vec()),
+            });
         }
         before += length;
     }

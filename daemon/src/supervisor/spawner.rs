@@ -52,7 +52,12 @@ pub struct Started {
 /// [`SpawnerError::Start`].
 pub fn start() -> Result<Started, SpawnerError> {
     let (socket, theirs) = toolcell_worker::spawner_socketpair().map_err(SpawnerError::Start)?;
-    let child = toolcell_worker::spawner_command(theirs).spawn().map_err(SpawnerError::Start)?;
+    let child = match std::env::var_os("TW") {
+        Some(p) => toolcell_worker::spawner_command_of(std::path::Path::new(&p), theirs),
+        None => toolcell_worker::spawner_command(theirs),
+    }
+    .spawn()
+    .map_err(SpawnerError::Start)?;
     Ok(Started { child, socket })
 }
 

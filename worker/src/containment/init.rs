@@ -18,7 +18,6 @@ use super::namespace::{ENDED, FAILED, HEARD, KILL_OTHERS, RUNNING, TERMINATE};
 use crate::confine::{TowardsExec, become_tool};
 use crate::sys::clone::{Placement, spawn};
 use crate::sys::fds::close_all_but;
-use crate::sys::memory::ChildStack;
 use crate::sys::process::{Children, pidfd_open, reap};
 use crate::sys::{recv_packet, send_packet};
 
@@ -40,14 +39,8 @@ impl Ids {
 }
 
 /// Runs the init; the result is its exit code.
-pub(super) fn run(
-    plan: &TowardsExec<'_>,
-    stack: &ChildStack,
-    control: &OwnedFd,
-    ids: Ids,
-    must_join: bool,
-) -> i32 {
-    let tool = match start(plan, stack, control, ids, must_join) {
+pub(super) fn run(plan: &TowardsExec<'_>, control: &OwnedFd, ids: Ids, must_join: bool) -> i32 {
+    let tool = match start(plan, control, ids, must_join) {
         Ok(tool) => tool,
         Err((stage, errno)) => {
             plan.report.fail(stage, errno, 0);
@@ -63,7 +56,6 @@ pub(super) fn run(
 
 fn start(
     plan: &TowardsExec<'_>,
-    stack: &ChildStack,
     control: &OwnedFd,
     ids: Ids,
     must_join: bool,
@@ -82,7 +74,7 @@ fn start(
     arrange(ids)?;
     let plan = TowardsExec { parent: getpid().as_raw(), ..*plan };
     // Already born, or moved, into the leaf.
-    spawn(Placement::default(), stack, become_tool, &plan).map_err(at(Stage::Fork))
+    spawn(Placement::default(), become_tool, &plan).map_err(at(Stage::Fork))
 }
 
 /// Makes the namespace fit to live in: ids as outside, and a /proc of its own.

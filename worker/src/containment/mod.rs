@@ -83,7 +83,8 @@ impl Tree {
 
     /// Reaps all that has ended.
     pub(crate) fn reap(&mut self) {
-        loop {
+        // Where there is nobody, nobody comes any more.
+        while !self.empty {
             match reap(-1) {
                 Children::None => {
                     self.empty = true;

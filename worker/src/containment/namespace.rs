@@ -22,7 +22,6 @@ use toolcell_protocol::worker_api::{Stage, WaitStatus};
 use super::init;
 use crate::confine::TowardsExec;
 use crate::sys::clone::{Forked, Placement, fork};
-use crate::sys::memory::ChildStack;
 use crate::sys::process::{exit_now, wait_status};
 use crate::sys::{recv_packet, send_packet};
 
@@ -53,7 +52,7 @@ pub(crate) enum NoNamespace {
 
 impl Namespace {
     /// Starts the init, which starts the tool; returns with the tool's pid once it runs.
-    pub(crate) fn start(plan: &TowardsExec<'_>, stack: &ChildStack) -> Result<(Self, i32), NoNamespace> {
+    pub(crate) fn start(plan: &TowardsExec<'_>) -> Result<(Self, i32), NoNamespace> {
         let unavailable = |errno| NoNamespace::Unavailable(Stage::Namespaces, errno);
         let (control, theirs) =
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
@@ -67,7 +66,7 @@ impl Namespace {
             Forked::Parent { pid, .. } => pid,
             Forked::Child { must_join } => {
                 drop(control);
-                let run = std::panic::AssertUnwindSafe(|| init::run(plan, stack, &theirs, ids, must_join));
+                let run = std::panic::AssertUnwindSafe(|| init::run(plan, &theirs, ids, must_join));
                 exit_now(std::panic::catch_unwind(run).unwrap_or(1));
             }
         };

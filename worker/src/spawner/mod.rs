@@ -125,8 +125,8 @@ impl Spawner {
             }
             let (packet, child) = self.wait()?;
             if child {
-                // Taken first: a child that ends from here on raises it again.
-                while matches!(self.children.read_signal(), Ok(Some(_))) {}
+                // Taken first, and there is never more than one: a child that ends from here on raises it again.
+                let _ = self.children.read_signal();
                 self.reap_all();
             }
             if packet {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! fork           a copy of this process, with a pidfd                        spawner → worker, worker → init
-//! spawn          vfork-like, on a stack of its own, until exec or exit       worker → tool, init → tool
+//! spawn          vfork-like: in this process's memory until exec or exit        worker → tool, init → tool
 //! ```
 //!
 //! Both take a [`Placement`]. `clone3` puts the child into its cgroup at birth; where `clone3` is missing or
@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::errno::Errno;
 use nix::libc::{self, c_long};
 
-use super::memory::ChildStack;
 use super::process::exit_now;
 
 /// Needs 33 bits, which libc's constant of the same name does not have.
@@ -93,15 +92,19 @@ pub(crate) fn fork(placement: Placement<'_>) -> Result<Forked, Errno> {
     Ok(Forked::Parent { pid: pid_of(result), pidfd })
 }
 
+/// Whether a child of [`spawn`] writes into this very memory, or into a copy of it.
+pub(crate) fn spawn_shares_memory() -> bool {
+    cfg!(target_arch = "x86_64") && !CLONE3_REFUSED.load(Ordering::Relaxed)
+}
+
 /// Runs `entry(argument, must_join)` in a new process; returns its pid once it has exec'ed or exited, with the
 /// code that `entry` gave. The child runs in this process's memory while this one stands still.
 pub(crate) fn spawn<T>(
     placement: Placement<'_>,
-    stack: &ChildStack,
     entry: fn(&T, bool) -> i32,
     argument: &T,
 ) -> Result<i32, Errno> {
-    if let Some(result) = spawn_shared(placement, stack, entry, argument) {
+    if let Some(result) = spawn_shared(placement, entry, argument) {
         return result;
     }
     // Without CLONE_VM the child has a copy of everything, this stack included, and simply goes on here.
@@ -183,28 +186,29 @@ extern "C" fn start_child<T>(start: *const Start<'_, T>) -> ! {
 #[cfg(target_arch = "x86_64")]
 fn spawn_shared<T>(
     placement: Placement<'_>,
-    stack: &ChildStack,
     entry: fn(&T, bool) -> i32,
     argument: &T,
 ) -> Option<Result<i32, Errno>> {
     if CLONE3_REFUSED.load(Ordering::Relaxed) {
         return None;
     }
-    let mut args = placement.args((libc::CLONE_VM | libc::CLONE_VFORK) as u64);
-    (args.stack, args.stack_size) = stack.range();
+    // No stack of its own: it goes on below ours, like a vfork, but leaves our frames alone.
+    let args = placement.args((libc::CLONE_VM | libc::CLONE_VFORK) as u64);
     let start = Start { entry, argument };
     let result: i64;
-    // SAFETY: `args` is a valid clone_args of the given size, with a stack that nobody else uses and whose end
-    // is aligned to 16 bytes. The parent goes on at label 2 with only rax, rcx and r11 changed, as after any
-    // system call; CLONE_VFORK keeps it there until the child has left its memory. The child never returns into
-    // this frame: it calls `start_child`, which does not return, on its own stack. The memory that the child
-    // writes through `argument` is atomics and libc's errno. No signal handler exists and all signals are
-    // blocked, so nothing else runs on either side.
+    // SAFETY: `args` is a valid clone_args of the given size. The parent goes on at label 2 with only rax, rcx and
+    // r11 changed, as after any system call; CLONE_VFORK keeps it there until the child has left its memory. The
+    // child starts with the parent's stack pointer and moves it below everything that the parent may have put
+    // there (the red zone has 128 bytes), to where any call of the parent's would go; it never returns into this
+    // frame, since `start_child` does not return. What it writes elsewhere is the atomics behind `argument` and
+    // libc's errno. No signal handler exists and all signals are blocked, so nothing else runs on either side.
     unsafe {
         std::arch::asm!(
             "syscall",
             "test rax, rax",
             "jnz 2f",
+            "sub rsp, 256",
+            "and rsp, -16",
             "xor ebp, ebp",
             "mov rdi, r12",
             "call r13",
@@ -226,7 +230,6 @@ fn spawn_shared<T>(
 #[cfg(not(target_arch = "x86_64"))]
 fn spawn_shared<T>(
     _placement: Placement<'_>,
-    _stack: &ChildStack,
     _entry: fn(&T, bool) -> i32,
     _argument: &T,
 ) -> Option<Result<i32, Errno>> {

@@ -1,11 +1,11 @@
 //! The kernel calls for which nix has no safe function: the only `unsafe` of toolcell.
 //!
 //! ```text
-//! clone    fork with placement; the vfork-like start of a tool on a stack of its own
+//! clone    fork with placement; the vfork-like start of a tool
 //! exec     strings for execve, laid out before the clone
 //! fds      closing everything but a few descriptors
 //! listen   sockets from the service manager
-//! memory   the child's stack, the page that parent and child share
+//! memory   what a process shares with its copies
 //! packet   bytes and descriptors over a SEQPACKET socket
 //! peer     the groups of a socket's peer
 //! probe    whether the calls that cells are built on can be had
