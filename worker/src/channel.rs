@@ -17,7 +17,10 @@ use toolcell_protocol::limits::MAX_CHUNK_BYTES;
 use toolcell_protocol::worker_api::{FromWorker, ToWorker};
 
 /// Size of the buffer until a read fills it: most tools say little, and each page used is a page to copy.
-const FIRST_BUFFER_BYTES: usize = 4096;
+const FIRST_BUFFER_BYTES: usize = 1024;
+
+/// How much larger it gets when a read has filled it.
+const BUFFER_GROWTH: usize = 16;
 
 /// Below this a payload is copied into the head: cheaper than a third piece, and the buffer is free at once.
 const COPY_BELOW_BYTES: usize = 4096;
@@ -65,7 +68,7 @@ impl Channel {
         Self {
             socket,
             inbox: FrameBuffer::new(),
-            head: Vec::with_capacity(1024),
+            head: Vec::with_capacity(512),
             payload: 0,
             trailer: Vec::new(),
             sent: 0,
@@ -97,7 +100,7 @@ impl Channel {
 
     fn grow_if_full(&mut self, count: usize) {
         if self.payload == 0 && count == self.buffer.len() && count < MAX_CHUNK_BYTES {
-            self.buffer = vec![0; MAX_CHUNK_BYTES];
+            self.buffer = vec![0; (count * BUFFER_GROWTH).min(MAX_CHUNK_BYTES)];
         }
     }
 
@@ -264,6 +267,9 @@ mod tests {
         // A read that fills the buffer makes room for larger ones.
         assert_eq!(channel.buffer().len(), FIRST_BUFFER_BYTES);
         channel.queue_chunk(Stream::Stdout, 0, FIRST_BUFFER_BYTES);
+        let grown = channel.buffer().len();
+        assert_eq!(grown, FIRST_BUFFER_BYTES * BUFFER_GROWTH);
+        channel.queue_chunk(Stream::Stdout, 0, grown);
         assert_eq!(channel.buffer().len(), MAX_CHUNK_BYTES);
         channel.buffer().fill(5);
         channel.queue_chunk(Stream::Stdout, MAX_CHUNK_BYTES, MAX_CHUNK_BYTES);

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::unistd::{fchown, getpid};
+use nix::unistd::fchown;
 use toolcell_protocol::call::{Blob, Layer, LayerState, Layers};
 use toolcell_protocol::worker_api::{Job, Stage};
 
@@ -52,7 +52,6 @@ pub(crate) fn start(
     }
     let report = Report::new(job.pid_namespace)
         .map_err(|errno| Refusal::new(Stage::Pipes, errno, "memory to share with the tool's process"))?;
-    let me = getpid().as_raw();
     let plan = TowardsExec {
         program: &program,
         stdin: stdin.as_ref().map(AsFd::as_fd),
@@ -62,7 +61,7 @@ pub(crate) fn start(
         identity: confinement.identity.as_ref(),
         cwd: &confinement.cwd,
         umask: confinement.umask,
-        parent: me,
+        parent: kit.pid,
         cgroup: leaf.as_ref().map(AsFd::as_fd),
         report: &report,
     };
@@ -105,7 +104,7 @@ pub(crate) fn start(
         layers.push(pid_namespace_layer(LayerState::Enforced, None));
     }
     layers.extend(confinement.layers);
-    let tree = Tree::new(me, main, leaf, namespace);
+    let tree = Tree::new(kit.pid, main, leaf, namespace);
     let layers = Layers { containment: tree.containment(), layers };
     Ok(Started { tree, stdin, layers, cpu_seconds: confinement.rlimits.cpu_seconds() })
 }

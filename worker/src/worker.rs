@@ -15,7 +15,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
 use nix::sys::signalfd::{SfdFlags, SigSet, SignalFd};
-use nix::unistd::pipe2;
+use nix::unistd::{getpid, pipe2};
 use toolcell_protocol::call::Layers;
 use toolcell_protocol::version::WORKER_PROTOCOL;
 use toolcell_protocol::worker_api::{
@@ -46,6 +46,8 @@ pub(crate) struct Kit {
     pub(crate) stderr: Pipe,
     /// Tells that a child has ended.
     pub(crate) children: SignalFd,
+    /// This worker.
+    pub(crate) pid: i32,
 }
 
 /// One output of the tool; only our end does not block.
@@ -71,6 +73,7 @@ impl Kit {
             stdout: Pipe::new()?,
             stderr: Pipe::new()?,
             children: SignalFd::with_flags(&child, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?,
+            pid: getpid().as_raw(),
         })
     }
 }

@@ -9,17 +9,19 @@ use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll, ppoll};
 use nix::sys::prctl::{set_dumpable, set_pdeathsig};
+use nix::sys::resource::UsageWho;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::signalfd::{SfdFlags, SigSet, SignalFd};
 use nix::unistd::{Pid, getegid, geteuid, getpid};
-use toolcell_protocol::worker_api::{Stage, WaitStatus};
+use toolcell_protocol::worker_api::Stage;
 
-use super::namespace::{ENDED, FAILED, HEARD, KILL_OTHERS, RUNNING, TERMINATE};
+use super::namespace::{Ended, FAILED, HEARD, KILL_OTHERS, RUNNING, TERMINATE};
 use crate::confine::{TowardsExec, become_tool};
 use crate::sys::clone::{Placement, spawn};
 use crate::sys::fds::close_all_but;
 use crate::sys::process::{Children, pidfd_open, reap};
 use crate::sys::{recv_packet, send_packet};
+use crate::usage::usage;
 
 /// The ids to keep in a user namespace.
 #[derive(Debug, Clone, Copy)]
@@ -124,7 +126,8 @@ fn serve(tool: i32, control: &OwnedFd) -> Result<(), Errno> {
                 Children::Ended(pid, status) if pid == tool => {
                     ended = true;
                     let alone = matches!(reap_orphans(), Children::None);
-                    send_packet(control, &message(status, alone), &[]).map_err(|_| Errno::EPIPE)?;
+                    let message = Ended { status, alone, usage: usage(UsageWho::RUSAGE_CHILDREN) };
+                    send_packet(control, &message.encode(), &[]).map_err(|_| Errno::EPIPE)?;
                 }
                 Children::Ended(..) => {}
                 Children::Alive => break,
@@ -169,13 +172,4 @@ fn reap_orphans() -> Children {
             other => return other,
         }
     }
-}
-
-fn message(status: WaitStatus, alone: bool) -> [u8; 6] {
-    let word = match status {
-        WaitStatus::Exited(code) => (code & 0xff) << 8,
-        WaitStatus::Signaled(signal) => signal & 0x7f,
-    };
-    let [a, b, c, d] = word.to_le_bytes();
-    [ENDED, a, b, c, d, u8::from(alone)]
 }

@@ -11,24 +11,24 @@
 //! so there the leaf must be empty too when it had to be killed.
 
 mod init;
-pub(crate) mod probe;
 pub(crate) mod namespace;
+pub(crate) mod probe;
 pub(crate) mod process;
 pub(crate) mod walk;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::resource::UsageWho;
 use nix::sys::signal::{Signal, kill, killpg};
-use nix::sys::time::TimeValLike;
 use nix::unistd::{Pid, SysconfVar, sysconf};
 use toolcell_protocol::call::{Containment, Leftover};
-use toolcell_protocol::worker_api::WaitStatus;
+use toolcell_protocol::worker_api::{Usage, WaitStatus};
 
 use self::namespace::Namespace;
 use crate::cgroup::Cgroup;
 use crate::sys::process::{Children, reap, wait_for_sigchld};
+use crate::usage::usage;
 
 /// Longest wait for a child between two rounds of killing.
 const FIRST_ROUND: Duration = Duration::from_millis(5);
@@ -139,7 +139,12 @@ impl Tree {
             .collect()
     }
 
-    /// Whether it is already proven that nothing but the namespace's idle init is left.
+    /// No child is left, not even the namespace's init.
+    pub(crate) const fn is_reaped(&self) -> bool {
+        self.empty
+    }
+
+    /// Whether it is proven that nothing of the tool's is left; the namespace's init may still be.
     pub(crate) fn is_empty(&mut self) -> bool {
         self.reap();
         self.empty || self.namespace.as_ref().is_some_and(Namespace::is_alone)
@@ -201,6 +206,13 @@ impl Tree {
         }
     }
 
+    /// CPU and memory of what has been reaped, by us or by the namespace's init.
+    pub(crate) fn usage(&self) -> Usage {
+        let told = self.namespace.as_ref().and_then(Namespace::usage);
+        // Once the init is reaped too, its account is in ours, with what it did itself.
+        told.filter(|_| !self.empty).unwrap_or_else(|| usage(UsageWho::RUSAGE_CHILDREN))
+    }
+
     /// CPU time of the whole tree so far.
     pub(crate) fn cpu_us(&self) -> u64 {
         if let Some(leaf) = &self.leaf
@@ -208,11 +220,10 @@ impl Tree {
         {
             return usage;
         }
-        let reaped = getrusage(UsageWho::RUSAGE_CHILDREN)
-            .map_or(0, |usage| usage.user_time().num_microseconds() + usage.system_time().num_microseconds());
+        let reaped = usage(UsageWho::RUSAGE_CHILDREN);
         let ticks: u64 =
             walk::descendants(self.me).into_iter().filter_map(process::stat).map(|stat| stat.cpu_ticks).sum();
         let per_second = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100).unsigned_abs().max(1);
-        reaped.unsigned_abs() + ticks * 1_000_000 / per_second
+        reaped.user_cpu_us + reaped.system_cpu_us + ticks * 1_000_000 / per_second
     }
 }

@@ -17,15 +17,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-use toolcell_protocol::worker_api::{Stage, WaitStatus};
+use toolcell_protocol::worker_api::{Stage, Usage, WaitStatus};
 
 use super::init;
 use crate::confine::TowardsExec;
 use crate::sys::clone::{Forked, Placement, fork};
-use crate::sys::process::{exit_now, wait_status};
+use crate::sys::process::exit_now;
 use crate::sys::{recv_packet, send_packet};
 
-/// What init and worker tell each other, one byte each; `ENDED` is followed by the status and by [`Namespace::is_alone`].
+/// What init and worker tell each other, one byte each; `ENDED` starts an [`Ended`].
 pub(super) const RUNNING: u8 = b'r';
 pub(super) const FAILED: u8 = b'f';
 pub(super) const ENDED: u8 = b'e';
@@ -33,12 +33,54 @@ pub(super) const HEARD: u8 = b'h';
 pub(super) const TERMINATE: u8 = b't';
 pub(super) const KILL_OTHERS: u8 = b'k';
 
+/// The init's last message: the tool has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ended {
+    pub(super) status: WaitStatus,
+    /// The init has no other child.
+    pub(super) alone: bool,
+    /// Of what the init has reaped.
+    pub(super) usage: Usage,
+}
+
+impl Ended {
+    pub(super) const BYTES: usize = 31;
+
+    pub(super) fn encode(self) -> [u8; Self::BYTES] {
+        let (kind, number) = match self.status {
+            WaitStatus::Exited(code) => (0, code),
+            WaitStatus::Signaled(signal) => (1, signal),
+        };
+        let mut bytes = [0; Self::BYTES];
+        bytes[0] = ENDED;
+        bytes[1] = kind;
+        bytes[2..6].copy_from_slice(&number.to_le_bytes());
+        bytes[6] = u8::from(self.alone);
+        let Usage { user_cpu_us, system_cpu_us, peak_memory_bytes } = self.usage;
+        for (at, value) in [user_cpu_us, system_cpu_us, peak_memory_bytes].into_iter().enumerate() {
+            bytes[7 + at * 8..][..8].copy_from_slice(&value.to_le_bytes());
+        }
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::BYTES] = bytes.try_into().ok().filter(|bytes: &&[u8; _]| bytes[0] == ENDED)?;
+        let number = i32::from_le_bytes(*bytes[2..].first_chunk()?);
+        let word = |at: usize| bytes[7 + at * 8..].first_chunk().copied().map(u64::from_le_bytes);
+        Some(Self {
+            status: if bytes[1] == 0 { WaitStatus::Exited(number) } else { WaitStatus::Signaled(number) },
+            alone: bytes[6] != 0,
+            usage: Usage { user_cpu_us: word(0)?, system_cpu_us: word(1)?, peak_memory_bytes: word(2)? },
+        })
+    }
+}
+
 /// A running namespace.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     control: OwnedFd,
     init: i32,
-    alone: bool,
+    ended: Option<Ended>,
 }
 
 /// Why there is none.
@@ -80,7 +122,7 @@ impl Namespace {
             Some((Some(&RUNNING), Some(pidfd))) => {
                 let tool = pid_behind(pidfd).map_err(lost)?;
                 send_packet(&control, &[HEARD], &[]).map_err(lost)?;
-                Ok((Self { control, init, alone: false }, tool))
+                Ok((Self { control, init, ended: None }, tool))
             }
             Some((Some(&FAILED), _)) => {
                 let _ = nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(init), None);
@@ -103,23 +145,23 @@ impl Namespace {
     }
 
     /// The init has said that the tool has ended and that it has no other child.
-    pub(crate) const fn is_alone(&self) -> bool {
-        self.alone
+    pub(crate) fn is_alone(&self) -> bool {
+        self.ended.is_some_and(|ended| ended.alone)
+    }
+
+    /// CPU and memory of what ended inside, as the init told it.
+    pub(crate) fn usage(&self) -> Option<Usage> {
+        self.ended.map(|ended| ended.usage)
     }
 
     /// Takes a message of the init: the tool's end, if that is what it is.
     pub(super) fn hear(&mut self) -> Option<WaitStatus> {
-        let mut message = [0; 8];
+        let mut message = [0; Ended::BYTES];
         let flags = nix::sys::socket::MsgFlags::MSG_DONTWAIT;
         let control = std::os::fd::AsRawFd::as_raw_fd(&self.control);
         let count = nix::sys::socket::recv(control, &mut message, flags).unwrap_or(0);
-        match &message[..count] {
-            [ENDED, a, b, c, d, alone] => {
-                self.alone = *alone != 0;
-                Some(wait_status(i32::from_le_bytes([*a, *b, *c, *d])))
-            }
-            _ => None,
-        }
+        self.ended = Ended::decode(&message[..count]).or(self.ended);
+        self.ended.map(|ended| ended.status)
     }
 
     pub(super) fn terminate(&self) {
@@ -144,4 +186,22 @@ fn pid_behind(pidfd: &OwnedFd) -> io::Result<i32> {
     text.lines()
         .find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok())
         .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_message_comes_back_as_it_was() {
+        let usage = Usage { user_cpu_us: 1, system_cpu_us: u64::MAX, peak_memory_bytes: 1 << 40 };
+        for status in [WaitStatus::Exited(255), WaitStatus::Signaled(64)] {
+            for alone in [false, true] {
+                let ended = Ended { status, alone, usage };
+                assert_eq!(Ended::decode(&ended.encode()), Some(ended));
+            }
+        }
+        assert_eq!(Ended::decode(&[ENDED; Ended::BYTES - 1]), None);
+        assert_eq!(Ended::decode(&[RUNNING; Ended::BYTES]), None);
+    }
 }

@@ -70,12 +70,16 @@ pub(crate) fn run() -> ! {
     let code = match Spawner::start().and_then(Spawner::serve) {
         Ok(()) => 0,
         Err(error) => {
-            use io::Write;
-            let _ = writeln!(io::stderr(), "toolcell-spawner: {error}");
+            complain(&error.to_string());
             2
         }
     };
     exit_now(code)
+}
+
+/// To whoever reads the daemon's standard error.
+fn complain(what: &str) {
+    let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("toolcell-spawner: {what}\n"));
 }
 
 struct Spawner {
@@ -109,7 +113,7 @@ impl Spawner {
         Ok(Self {
             facts: Facts { limits: InheritedLimits::read(), memory_controller },
             children,
-            workers: Vec::with_capacity(64),
+            workers: Vec::new(),
             leaves,
             remove_at_exit: setup.remove_at_exit,
             closing: None,
@@ -130,16 +134,22 @@ impl Spawner {
                 self.reap_all();
             }
             if packet {
-                match sys::recv_packet(socket()) {
-                    Ok(Some(packet)) => match codec::decode::<ToSpawner>(&packet.bytes) {
-                        Ok(request) => self.handle(request)?,
-                        Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
-                    },
-                    // A daemon that ends before it has read all that we sent shows as ECONNRESET.
-                    Ok(None) | Err(_) => self.begin_closing(),
-                }
+                self.take_packet();
             }
             self.on_time();
+        }
+    }
+
+    /// One request. A daemon that talks nonsense is as good as gone.
+    fn take_packet(&mut self) {
+        let request = match sys::recv_packet(socket()) {
+            Ok(Some(packet)) => codec::decode::<ToSpawner>(&packet.bytes).map_err(|error| error.to_string()),
+            Ok(None) => return self.begin_closing(),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(why) = request.and_then(|request| self.handle(request)) {
+            complain(&why);
+            self.begin_closing();
         }
     }
 
@@ -158,27 +168,26 @@ impl Spawner {
         Ok((watched == 2 && ready(&fds[1]), ready(&fds[0])))
     }
 
-    fn handle(&mut self, request: ToSpawner) -> io::Result<()> {
+    fn handle(&mut self, request: ToSpawner) -> Result<(), String> {
         match request {
-            ToSpawner::Hello(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "a second Hello")),
+            ToSpawner::Hello(_) => return Err("the daemon said Hello twice".to_owned()),
             ToSpawner::Fork { ticket, kind, leaf } => self.fork_worker(ticket, kind, leaf),
             ToSpawner::Kill { pid } => {
                 // Only a child that is not reaped yet: the number cannot be anybody else's.
                 if self.workers.iter().any(|worker| worker.pid == pid) {
                     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
                 }
-                Ok(())
             }
             ToSpawner::Sweep => {
                 let sweep = self.sweep();
                 self.reap_all();
                 self.send(&FromSpawner::Swept { killed: sweep.killed(), clean: sweep.clean }, &[]);
-                Ok(())
             }
         }
+        Ok(())
     }
 
-    fn fork_worker(&mut self, ticket: u64, kind: WorkerKind, leaf: Option<String>) -> io::Result<()> {
+    fn fork_worker(&mut self, ticket: u64, kind: WorkerKind, leaf: Option<String>) {
         match fork::worker(&self.facts, &self.leaves, kind, leaf.as_deref()) {
             Ok(born) => {
                 self.workers.push(Worker { pid: born.pid, kind, leaf });
@@ -193,7 +202,6 @@ impl Spawner {
                 self.send(&FromSpawner::ForkFailed { ticket, stage, errno: errno as i32 }, &[]);
             }
         }
-        Ok(())
     }
 
     /// Reaps every child that has ended and reports the workers among them.

@@ -235,3 +235,53 @@ fn spawn_shared<T>(
 ) -> Option<Result<i32, Errno>> {
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicI32;
+
+    use toolcell_protocol::worker_api::WaitStatus;
+
+    use super::super::memory::SharedWords;
+    use super::super::process::{Children, reap};
+    use super::*;
+
+    fn end_of(pid: i32) -> WaitStatus {
+        loop {
+            match reap(pid) {
+                Children::Ended(_, status) => return status,
+                Children::Alive => std::thread::yield_now(),
+                Children::None => panic!("{pid} is no child"),
+            }
+        }
+    }
+
+    fn answer(words: &[AtomicI32; 3], must_join: bool) -> i32 {
+        words[0].store(nix::unistd::getppid().as_raw(), Ordering::Relaxed);
+        words[1].store(i32::from(must_join), Ordering::Relaxed);
+        7
+    }
+
+    // One test: the two ways share the flag that tells which is taken.
+    #[test]
+    fn a_child_is_made_with_clone3_and_without() {
+        let me = nix::unistd::getpid().as_raw();
+        for refused in [false, true] {
+            CLONE3_REFUSED.store(refused, Ordering::Relaxed);
+            assert_eq!(spawn_shares_memory(), cfg!(target_arch = "x86_64") && !refused);
+            let words = SharedWords::new().expect("a page");
+            let pid = spawn(Placement::default(), answer, &*words).expect("spawned");
+            assert_eq!(words[0].load(Ordering::Relaxed), me, "it has run when spawn returns");
+            assert_eq!(words[1].load(Ordering::Relaxed), 0);
+            assert_eq!(end_of(pid), WaitStatus::Exited(7));
+            match fork(Placement::default()).expect("forked") {
+                Forked::Child { must_join } => exit_now(if must_join { 1 } else { 5 }),
+                Forked::Parent { pid, pidfd } => {
+                    assert!(super::super::pidfd_send_signal(&pidfd, 0).is_ok(), "the pidfd is the child's");
+                    assert_eq!(end_of(pid), WaitStatus::Exited(5));
+                }
+            }
+        }
+        CLONE3_REFUSED.store(false, Ordering::Relaxed);
+    }
+}

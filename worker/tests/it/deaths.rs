@@ -8,6 +8,13 @@ use crate::driver::{Cage, Spawner, in_every_cage, mark, marked, script, state, w
 
 const TREE: &str = "setsid sh -c 'trap \"\" TERM HUP; setsid sleep 300 & sleep 300' & sleep 300";
 
+/// Both shells, or what they became, and all three sleepers.
+fn tree_is_grown(mark: &str) -> bool {
+    let comm = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let found = marked(mark);
+    found.len() >= 4 && found.iter().filter(|pid| comm(pid) == "sleep\n").count() >= 3
+}
+
 #[test]
 fn a_killed_worker_takes_its_tool_and_its_grandchildren_along() {
     in_every_cage(|cage, spawner| {
@@ -15,7 +22,7 @@ fn a_killed_worker_takes_its_tool_and_its_grandchildren_along() {
         let mark = mark(&job);
         let mut worker = spawner.start(cage, job);
         worker.started();
-        wait_until("the tree", || marked(&mark).len() >= 4);
+        wait_until("the tree", || tree_is_grown(&mark));
         pidfd_send_signal(&worker.pidfd, libc::SIGKILL).expect("killed");
         let (status, orphans) = spawner.reaped(worker.pid);
         assert_eq!(status, WaitStatus::Signaled(libc::SIGKILL));
@@ -37,7 +44,7 @@ fn a_worker_whose_daemon_is_gone_kills_its_tree() {
         let mark = mark(&job);
         let mut worker = spawner.start(cage, job);
         worker.started();
-        wait_until("the tree", || marked(&mark).len() >= 4);
+        wait_until("the tree", || tree_is_grown(&mark));
         let pid = worker.pid;
         drop(worker.stream);
         assert_eq!(spawner.reaped(pid), (WaitStatus::Exited(0), vec![]), "{cage:?}");
@@ -54,7 +61,7 @@ fn when_the_daemon_dies_everything_goes() {
             let mark = mark(&job);
             let mut worker = spawner.start(cage, job);
             worker.started();
-            wait_until("the tree", || marked(&mark).len() >= 4);
+            wait_until("the tree", || tree_is_grown(&mark));
             all.push((mark, worker));
         }
         let idle = spawner.worker(WorkerKind::Exec);
@@ -77,7 +84,7 @@ fn workers_that_keep_their_sockets_do_not_keep_a_spawner_without_daemon() {
         let mark = mark(&job);
         let mut worker = spawner.start(cage, job);
         worker.started();
-        wait_until("the tree", || marked(&mark).len() >= 4);
+        wait_until("the tree", || tree_is_grown(&mark));
         // Stopped, so that it cannot see the end-of-file: after its time the spawner kills it.
         pidfd_send_signal(&worker.pidfd, libc::SIGSTOP).expect("stopped");
         spawner.close();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use toolcell_protocol::call::{LimitName, Stream};
 use toolcell_protocol::worker_api::{AttemptEnd, FromWorker, SpoolPolicy, ToWorker, WaitStatus};
 
-use crate::driver::{Cage, Spawner, in_every_cage, job, script};
+use crate::driver::{Cage, Spawner, in_every_cage, job, script, state, wait_until};
 
 fn resident_bytes(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -57,7 +57,7 @@ fn a_stream_that_nobody_reads_holds_the_tool_and_a_stopped_one_does_not() {
     let mut worker = spawner.start(Cage::Weak, stream);
     let (pid, _) = worker.started();
     // The tool waits in a write: socket and pipe are full.
-    crate::driver::wait_until("the tool waits", || {
+    wait_until("the tool waits", || {
         std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).is_ok_and(|text| {
             text.split_whitespace().any(|child| {
                 std::fs::read_to_string(format!("/proc/{child}/wchan"))
@@ -77,6 +77,15 @@ fn a_stream_that_nobody_reads_holds_the_tool_and_a_stopped_one_does_not() {
     assert!(finished.tail.last().expect("a tail").bytes.0.ends_with(b"END\n"));
 }
 
+/// Waits until a process is seen asleep many times in a row.
+fn sleeps_for_good(pid: i32) {
+    let mut seen = 0;
+    wait_until("it sleeps", || {
+        seen = if state(pid) == Some('S') { seen + 1 } else { 0 };
+        seen >= 20
+    });
+}
+
 #[test]
 fn a_kill_is_heard_while_the_stream_is_blocked() {
     let mut spawner = Spawner::plain();
@@ -84,8 +93,12 @@ fn a_kill_is_heard_while_the_stream_is_blocked() {
     flood.output.stream = true;
     let mut worker = spawner.start(Cage::Weak, flood);
     let (pid, _) = worker.started();
+    // Socket and pipe are full.
+    sleeps_for_good(pid);
     worker.send(&ToWorker::Kill);
-    crate::driver::wait_until("the tool is gone", || crate::driver::state(pid).is_none());
+    wait_until("the tool is gone", || state(pid).is_none());
+    // The rest of the output waits for us; the worker must not spin meanwhile.
+    sleeps_for_good(worker.pid);
     let run = worker.finish();
     assert!(run.finished().signalled && run.finished().proven_gone);
     assert_eq!(run.stdout.len() as u64, run.finished().stdout_bytes);

@@ -53,7 +53,7 @@ fn a_kill_takes_the_whole_tree_however_often_it_is_tried() {
             worker.send(&ToWorker::Kill);
             let run = worker.finish();
             let finished = run.finished();
-            assert!(asked.elapsed() < Duration::from_millis(1500), "{:?} in {cage:?}", asked.elapsed());
+            assert!(asked.elapsed() < Duration::from_secs(5), "{:?} in {cage:?}", asked.elapsed());
             assert_eq!(marked(&mark), Vec::<i32>::new(), "{cage:?}");
             assert_eq!(finished.end, AttemptEnd::Ended(WaitStatus::Signaled(libc::SIGKILL)));
             assert!(finished.signalled && finished.proven_gone && finished.leftovers.is_empty());
@@ -108,13 +108,14 @@ fn a_background_process_that_holds_a_pipe_ends_in_time_and_is_listed() {
         let begun = Instant::now();
         let run = spawner.run_in(cage, script("echo A; sleep 300 & echo B"));
         let finished = run.finished();
-        assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
+        // The window is 200 ms; a loaded machine gets more, and none waits for the sleeper.
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
         assert_eq!(run.text(), "A\nB\n");
         assert_eq!(finished.end, AttemptEnd::Ended(WaitStatus::Exited(0)));
         assert!(finished.stdout_open_after_exit && finished.proven_gone);
         let names: Vec<_> = finished.leftovers.iter().map(|left| left.comm.as_str()).collect();
         assert_eq!(names, ["sleep"], "{cage:?}");
-        assert!(finished.duration_us < 200_000, "the main process ended at once");
+        assert!(Duration::from_micros(finished.duration_us) < begun.elapsed() - Duration::from_millis(200));
     });
 }
 
@@ -153,28 +154,36 @@ fn orphans_of_a_running_tool_are_reaped_while_it_runs() {
 }
 
 #[test]
-fn a_namespace_that_cannot_be_had_is_said_and_the_tool_runs_without() {
-    let mut spawner = Spawner::with(None, None, |command| {
-        // A user namespace limit of zero cannot be set for one process, but this uid has no right to make one
-        // without a user namespace, and an rlimit keeps even that away.
-        std::os::unix::process::CommandExt::uid(command, 65_534);
-        std::os::unix::process::CommandExt::gid(command, 65_534);
-    });
+fn an_ordinary_users_trees_are_killed_and_listed_too() {
     if !nix::unistd::geteuid().is_root() {
         crate::driver::skipped("root, to become somebody else");
         return;
     }
-    let run = spawner.run_in(Cage::Namespace, script("echo $$"));
-    let layers = run.finished().layers.as_ref().expect("started");
-    let layer = layers.layers.iter().find(|layer| layer.name == "pid_namespace").expect("told");
-    match layer.state {
-        LayerState::Enforced => {
-            assert_eq!(layers.containment, Containment::PidNamespace);
-            assert_eq!(run.text(), "2\n", "the tool is not PID 1");
-        }
-        LayerState::Unavailable => {
-            assert_eq!(layers.containment, Containment::Weak);
-            assert!(layer.detail.as_ref().is_some_and(|why| why.contains('E')), "{layer:?}");
+    let mut spawner = Spawner::with(None, None, |command| {
+        std::os::unix::process::CommandExt::uid(command, 65_534);
+        std::os::unix::process::CommandExt::gid(command, 65_534);
+    });
+    for cage in [Cage::Weak, Cage::Namespace] {
+        let job = script(&format!("{ESCAPING} id -u; sleep 300 & echo $$"));
+        let mark = mark(&job);
+        let run = spawner.run_in(cage, job);
+        assert_eq!(marked(&mark), Vec::<i32>::new(), "{cage:?}");
+        let finished = run.finished();
+        assert!(finished.proven_gone && finished.stdout_open_after_exit);
+        assert!(finished.leftovers.iter().any(|left| left.comm == "sleep"), "{:?}", finished.leftovers);
+        let layers = finished.layers.as_ref().expect("started");
+        let layer = layers.layers.iter().find(|layer| layer.name == "pid_namespace");
+        match layer.map(|layer| layer.state) {
+            None => assert_eq!((cage, layers.containment), (Cage::Weak, Containment::Weak)),
+            // A user namespace that is asked for and refused is said, and the tool runs without.
+            Some(LayerState::Unavailable) => {
+                assert_eq!(layers.containment, Containment::Weak);
+                assert!(layer.is_some_and(|layer| layer.detail.is_some()));
+            }
+            Some(LayerState::Enforced) => {
+                assert_eq!(layers.containment, Containment::PidNamespace);
+                assert_eq!(run.text(), "65534\n2\n", "the ids are kept, and the tool is not PID 1");
+            }
         }
     }
 }
