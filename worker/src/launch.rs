@@ -2,7 +2,6 @@
 //! name that says what to be. One build, no helper binary to find.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
@@ -48,10 +47,6 @@ pub fn spawner_command(spawner_end: OwnedFd) -> Command {
 pub fn spawner_command_of(binary: &Path, spawner_end: OwnedFd) -> Command {
     let mut command = Command::new(binary);
     command.arg0(SPAWNER_ARGV0).env_clear().current_dir("/");
-    // Standard output is what workers and tools get as standard input: it must be readable, which
-    // `Stdio::null()` is not for an output.
-    let null = File::options().read(true).write(true).open("/dev/null");
-    let null = null.map_or_else(|_| Stdio::null(), Stdio::from);
-    command.stdin(Stdio::from(spawner_end)).stdout(null).stderr(Stdio::inherit());
+    command.stdin(Stdio::from(spawner_end)).stdout(Stdio::null()).stderr(Stdio::inherit());
     command
 }

@@ -12,8 +12,8 @@ use crate::sys::fds::{STDOUT, close_all_but};
 
 /// Closes every inherited descriptor but `keep`; standard input and output are `/dev/null` then.
 ///
-/// Descriptors 0, 1 and 2 stay taken, so that nothing made later lands there. The spawner's standard output is
-/// `/dev/null` already, open for reading too, and its standard error is kept for a panic's message.
+/// Descriptors 0, 1 and 2 stay taken, so that nothing made later lands there. The spawner has made its
+/// standard output `/dev/null`, open for reading too, and its standard error is kept for a panic's message.
 pub(crate) fn shed(keep: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     dup2_stdin(STDOUT)?;
     close_all_but(keep);

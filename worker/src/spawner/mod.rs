@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SigSet, SignalFd};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, dup2_stdout};
 use toolcell_protocol::codec;
 use toolcell_protocol::version::WORKER_PROTOCOL;
 use toolcell_protocol::worker_api::{FromSpawner, SpawnerSetup, Stage, ToSpawner, WaitStatus, WorkerKind};
@@ -96,6 +96,8 @@ struct Spawner {
 
 impl Spawner {
     fn start() -> io::Result<Self> {
+        // What workers and tools get as standard input: whatever our own output was, this can be read.
+        dup2_stdout(std::fs::File::options().read(true).write(true).open("/dev/null")?)?;
         SigSet::all().thread_block()?;
         default_dispositions();
         // A session of its own: a group kill aimed at the daemon leaves us alive to clean up after it.

@@ -205,11 +205,20 @@ impl Spawner {
     pub fn run_in(&mut self, cage: Cage, job: Job) -> Run {
         let mut worker = self.start(cage, job);
         let run = worker.finish();
-        assert_eq!(self.reaped(worker.pid), (WaitStatus::Exited(0), Vec::new()));
+        self.ended_well(worker.pid);
         run
     }
 
-    /// Waits until a worker is reaped.
+    /// Waits until a worker is reaped that has left nothing behind: of such a one nothing is reported.
+    pub fn ended_well(&mut self, pid: i32) {
+        wait_until("the worker is reaped", || state(pid).is_none());
+        self.send(&ToSpawner::Sweep);
+        let (answer, _) = self.receive_answer();
+        assert!(matches!(answer, FromSpawner::Swept { killed: 0, clean: true }), "{answer:?}");
+        assert_eq!(self.reaped.remove(&pid), None);
+    }
+
+    /// Waits until the end of a worker that did not end well is reported.
     pub fn reaped(&mut self, pid: i32) -> (WaitStatus, Vec<Leftover>) {
         loop {
             if let Some(end) = self.reaped.remove(&pid) {

@@ -139,7 +139,7 @@ fn standard_input_is_delivered_and_what_was_not_read_is_counted() {
         assert_eq!(run.finished().stdin_unread_bytes, 1 << 20);
         // Without input: end-of-file at once, on a descriptor that is open.
         let run = spawner.run_in(cage, script("cat; readlink /proc/self/fd/0"));
-        assert_eq!(run.text(), "/dev/null\n");
+        assert_eq!((run.text(), &run.stderr[..]), ("/dev/null\n", &b""[..]));
     });
 }
 
@@ -162,7 +162,8 @@ fn a_cpu_limit_and_a_file_size_limit_are_named() {
     let run = spawner.run(spin);
     assert_eq!(run.finished().end, AttemptEnd::Ended(WaitStatus::Signaled(libc::SIGXCPU)));
     assert_eq!(run.finished().limits_hit, [LimitName::Cpu]);
-    assert!(run.finished().usage.user_cpu_us + run.finished().usage.system_cpu_us > 900_000);
+    // The kernel samples for the limit and counts exactly for the usage; on a loaded machine they differ.
+    assert!(run.finished().usage.user_cpu_us + run.finished().usage.system_cpu_us > 300_000);
     let mut write = job(&["dd", "if=/dev/zero", "of=large", "bs=1000", "count=10", "status=none"]);
     write.cwd = directory.path().to_str().expect("text").to_owned();
     write.rlimits.fsize_bytes = Some(5000);
