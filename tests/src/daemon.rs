@@ -171,15 +171,12 @@ impl TestDaemon {
     fn wait_until_it_answers(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
-            let refused = match Peer::connect(&self.socket()) {
-                Ok(_) => {
-                    self.pids.insert(self.pid());
-                    // Else the check at the end would look at the wrong place.
-                    let in_groups = self.setting.containment == Containment::Cgroup;
-                    assert!(!in_groups || !self.own_groups().is_empty(), "the daemon's groups are not found");
-                    return;
-                }
-                Err(error) => error,
+            let Err(refused) = Peer::connect(&self.socket()) else {
+                self.pids.insert(self.pid());
+                // Else the check at the end would look at the wrong place.
+                let in_groups = self.setting.containment == Containment::Cgroup;
+                assert!(!in_groups || !self.own_groups().is_empty(), "the daemon's groups are not found");
+                return;
             };
             if let Some(status) = self.child.try_wait().expect("ask for the daemon's end") {
                 self.checked = true;
