@@ -158,18 +158,18 @@ fn a_timeout_cannot_be_longer_than_the_daemon_allows() {
 #[test]
 fn l12_an_idle_timeout_fires_for_silence_and_only_where_it_is_asked_for() {
     setting::everywhere(|setting| {
-        let daemon = TestDaemon::configure(setting).tool("limited", "idle_timeout_ms = 400").start();
+        let daemon = TestDaemon::configure(setting).tool("limited", "idle_timeout_ms = 1000").start();
         let mut client = daemon.client();
         let calls = vec![
             within(20_000, limited("sleep 60")),
-            within(20_000, limited("drip 12 100")),
-            within(20_000, habit("sleep 1.2")),
+            within(20_000, limited("drip 15 100")),
+            within(20_000, habit("sleep 2")),
         ];
         let result = client.run(calls);
         let (silent, talking, free) = (&result.results[0], &result.results[1], &result.results[2]);
         assert_eq!(silent.status, Status::TimedOut, "{setting}: {silent:#?}");
         assert_eq!(silent.status_detail.timeout_kind.as_deref(), Some("idle"), "{setting}: {silent:#?}");
-        assert_eq!(silent.status_detail.timeout_ms, Some(400), "{setting}: {silent:#?}");
+        assert_eq!(silent.status_detail.timeout_ms, Some(1000), "{setting}: {silent:#?}");
         assert_eq!(talking.status, Status::Ok, "{setting}: {talking:#?}");
         assert_eq!(free.status, Status::Ok, "{setting}: {free:#?}");
     });

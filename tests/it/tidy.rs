@@ -8,7 +8,7 @@ use std::process::Command;
 use toolcell_tests::binaries::workspace;
 
 /// Lines that a source file may have. Data and tables are not counted as purposes, but neither are they endless.
-const MOST_LINES: usize = 650;
+const MOST_LINES: usize = 700;
 
 /// Every file of the workspace with this extension; nothing that is built or fetched.
 fn files(extension: &str) -> Vec<PathBuf> {

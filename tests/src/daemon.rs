@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
+use toolcell_protocol::call::Containment;
 use toolcell_protocol::client_api::OnDisconnect;
 
 use crate::manifests::Manifest;
@@ -89,10 +90,10 @@ pub struct TestDaemon {
     pub setting: Setting,
     /// The value of the marker variable in the environment of its tools.
     pub marker: String,
+    /// Every process number that it had, one for each start.
+    pids: BTreeSet<i32>,
     /// Processes of it that were seen; all must be gone at the end.
     seen: BTreeSet<ProcessId>,
-    /// The control groups that must be gone at the end, where they could be found.
-    groups: BTreeSet<PathBuf>,
     env: Vec<(String, String)>,
     descriptors: Option<u64>,
     sessions: AtomicU32,
@@ -156,8 +157,8 @@ impl TestDaemon {
             directory,
             setting: builder.setting,
             marker,
+            pids: BTreeSet::new(),
             seen: BTreeSet::new(),
-            groups: BTreeSet::new(),
             env,
             descriptors: builder.descriptors,
             sessions: AtomicU32::new(0),
@@ -170,16 +171,12 @@ impl TestDaemon {
     fn wait_until_it_answers(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
-            let refused = match Peer::connect(&self.socket()) {
-                Ok(mut peer) => {
-                    if let Some(spawner) = peer.status().spawner_pid
-                        && let Some(group) = cgroups::group_of(spawner)
-                    {
-                        self.groups.insert(group);
-                    }
-                    return;
-                }
-                Err(error) => error,
+            let Err(refused) = Peer::connect(&self.socket()) else {
+                self.pids.insert(self.pid());
+                // Else the check at the end would look at the wrong place.
+                let in_groups = self.setting.containment == Containment::Cgroup;
+                assert!(!in_groups || !self.own_groups().is_empty(), "the daemon's groups are not found");
+                return;
             };
             if let Some(status) = self.child.try_wait().expect("ask for the daemon's end") {
                 self.checked = true;
@@ -418,20 +415,17 @@ impl TestDaemon {
         waiting::wait_until_none("every file of the daemon is gone", limit, || self.own_files());
     }
 
-    /// Control groups below that of its spawner or of this process that name the daemon.
+    /// Control groups whose name says that they are this daemon's, and what is below them.
     fn own_groups(&self) -> Vec<PathBuf> {
-        let pid = self.pid().to_string();
+        let prefixes: Vec<String> = self.pids.iter().map(|pid| format!("toolcell-{pid}-")).collect();
         let Some(mount) = cgroups::mount_point() else { return Vec::new() };
-        cgroups::groups_below(&mount)
-            .into_iter()
-            .filter(|group| {
-                let name = group.file_name().map(|name| name.to_string_lossy().into_owned());
-                let named = name.is_some_and(|name| {
-                    name.contains("toolcell") && name.split(['-', '.', '_']).any(|part| part == pid)
-                });
-                named || self.groups.iter().any(|own| own != &mount && group.starts_with(own))
-            })
-            .collect()
+        let is_own = |part: &std::ffi::OsStr| {
+            let part = part.to_string_lossy();
+            prefixes.iter().any(|prefix| part.starts_with(prefix.as_str()))
+        };
+        let mut found: Vec<PathBuf> = cgroups::groups_below(&mount).into_iter().collect();
+        found.retain(|group| group.iter().any(is_own));
+        found
     }
 
     /// Files in its run directory; a lock file may stay.

@@ -60,6 +60,15 @@ impl Habit {
         Self { leftovers: true, holds_output, ..Self::exits(line, 0, says) }
     }
 
+    /// The same with more time before it is ended, for where many run at once.
+    #[must_use]
+    pub const fn patient(mut self) -> Self {
+        if self.timeout_ms.is_some() {
+            self.timeout_ms = Some(3000);
+        }
+        self
+    }
+
     /// A call that makes the tool do it.
     #[must_use]
     pub fn call(&self) -> CallRequest {

@@ -12,7 +12,7 @@
 //!
 //! Reading order: [`event`] (the border), [`machine`] (`Core`), [`requests`] (what a client may ask),
 //! [`admission`] (may this call run?), [`queue`] (when?), [`call`] (life of one call), [`outcome`] and
-//! [`for_model`] (what it ended as), [`sim`] (tests under a simulated clock).
+//! [`for_model`] (what it ended as), `sim` (tests under a simulated clock).
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 

@@ -188,10 +188,10 @@ impl FairQueue {
             {
                 of_uid.rotation.retain(|other| *other != session);
             }
-            if self.uids.get(&uid).is_some_and(|of_uid| of_uid.running == 0 && of_uid.waiting == 0) {
-                if self.uids.remove(&uid).is_some_and(|of_uid| of_uid.in_rotation) {
-                    self.rotation.retain(|other| *other != uid);
-                }
+            if self.uids.get(&uid).is_some_and(|of_uid| of_uid.running == 0 && of_uid.waiting == 0)
+                && self.uids.remove(&uid).is_some_and(|of_uid| of_uid.in_rotation)
+            {
+                self.rotation.retain(|other| *other != uid);
             }
         }
     }

@@ -14,7 +14,7 @@ const MAX_COMPARED_CHARS: usize = 128;
 /// Below this a name is not worth proposing (0 to 1000).
 const WORTH_PROPOSING: u32 = 620;
 
-/// Names that other agents use, reduced as [`reduce`] does, and what they are called here.
+/// Names that other agents use, reduced as `reduce` does, and what they are called here.
 const ALIASES: &[(&str, &[&str])] = &[
     ("bash", &["shell", "sh", "run", "exec", "execute", "terminal", "console", "command", "run_command"]),
     ("bash", &["run_terminal_cmd", "run_shell_command", "execute_command", "local_shell", "run_in_terminal"]),

@@ -1,6 +1,6 @@
 //! `toolcell doctor`: what this host offers, why something is missing and how to get it.
 //!
-//! [`facts`] looks, [`judge`] says what it means (and does no I/O), and then a call is really run in a daemon of
+//! [`facts`] looks, [`mod@judge`] says what it means (and does no I/O), and then a call is really run in a daemon of
 //! our own: what that says was in force is the proof.
 
 mod facts;
