@@ -170,8 +170,8 @@ impl Default for CellsConfig {
             ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"];
         Self {
             containment: ContainmentChoice::Auto,
-            idle_workers: 4,
-            idle_builtin_workers: 2,
+            idle_workers: 8,
+            idle_builtin_workers: 8,
             env_inherit: inherit.iter().map(|name| (*name).to_owned()).collect(),
         }
     }

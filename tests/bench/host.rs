@@ -46,8 +46,9 @@ impl Host {
             std::fs::write(tools.join(format!("{name}.toml")), text).expect("written");
         }
         std::fs::write(directory.path().join("block.txt"), vec![b'x'; 4096]).expect("written");
+        let extra = std::env::var("TOOLCELL_BENCH_CONFIG").unwrap_or_default();
         let file = directory.path().join("toolcelld.toml");
-        std::fs::write(&file, format!("tools_dirs = [\"tools.d\"]\n{config}")).expect("written");
+        std::fs::write(&file, format!("tools_dirs = [\"tools.d\"]\n{config}{extra}")).expect("written");
         let socket = directory.path().join("toolcell.sock");
         let child = Command::new(toolcelld)
             .args(["--log", "error", "--config"])

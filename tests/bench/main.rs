@@ -1,7 +1,7 @@
 //! What a call costs, beside a bare baseline in the same run.
 //!
 //! `cargo bench -p toolcell-tests` runs everything with 10,000 calls a row; `-- --quick` takes under a minute;
-//! `-- --only exec,stream` picks parts (exec, empty, builtin, throughput, stream, kill, memory).
+//! `TOOLCELL_BENCH_CONFIG` is added to the daemon's configuration; `-- --only exec,stream` picks parts (exec, empty, builtin, throughput, stream, kill, memory).
 //! The table is Markdown; `docs/PERFORMANCE.md` keeps one.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
 
@@ -85,7 +85,7 @@ fn run_one(session: &Session, tool: &str, args: &str) -> BatchResult {
 
 /// Alternates blocks of calls and of bare spawns, with a pause before each.
 fn interleave(session: &Session, tool: &str, args: &str, count: usize, gap: Duration) -> (Samples, Samples) {
-    let (mut ours, mut bare) = (Samples::default(), Samples::default());
+    let (mut ours, mut bare, mut inside) = (Samples::default(), Samples::default(), Samples::default());
     let mut output = Vec::new();
     let program = PathBuf::from(NOOP);
     let pause = || {
@@ -111,9 +111,11 @@ fn interleave(session: &Session, tool: &str, args: &str, count: usize, gap: Dura
             assert_eq!(result.results[0].status, Status::Ok, "{:?}", result.results[0]);
             if n > 0 {
                 ours.push(took);
+                inside.push(Duration::from_micros(result.results[0].details.duration_us.unwrap_or(0)));
             }
         }
     }
+    eprintln!("  of which inside the worker, p50: {:.0} µs", inside.quantile_us(0.5));
     (ours, bare)
 }
 
@@ -263,7 +265,7 @@ fn memory(_: &Plan, toolcelld: &Path, table: &mut Table) {
     let deadline = Instant::now() + Duration::from_secs(5);
     let status = loop {
         let status = host.client.server_status().expect("a status");
-        if status.idle_workers >= 6 {
+        if status.idle_workers >= 16 {
             break status;
         }
         assert!(Instant::now() < deadline, "the stock fills");

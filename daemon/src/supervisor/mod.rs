@@ -17,6 +17,7 @@ pub mod spawner;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 use toolcell_protocol::call::Leftover;
@@ -33,6 +34,9 @@ use spawner::{Spawner, SpawnerError};
 
 /// Fork requests that may be with the spawner at once; keeps its socket from ever being full.
 const MAX_FORKS_IN_FLIGHT: usize = 64;
+
+/// How long the stock is left as it is when a worker could not be forked; starts that wait are not held up by it.
+const STOCK_PAUSE: Duration = Duration::from_millis(500);
 
 /// How a worker ended, as the spawner reaped it.
 pub type Reaped = (WaitStatus, Vec<Leftover>);
@@ -104,6 +108,7 @@ pub struct Supervisor {
     builtin: Stock,
     forks: HashMap<u64, PendingFork>,
     next_ticket: u64,
+    stock_pause: Option<Instant>,
     reapers: HashMap<i32, oneshot::Sender<Reaped>>,
     attempts: HashMap<CallUid, InFlight>,
     /// Outputs of all known calls.
@@ -134,6 +139,7 @@ impl Supervisor {
             builtin: Stock { wanted_idle: idle_builtin_workers, ..Stock::default() },
             forks: HashMap::new(),
             next_ticket: 0,
+            stock_pause: None,
             reapers: HashMap::new(),
             attempts: HashMap::new(),
             outputs: OutputStore::new(kept_bytes),
@@ -271,14 +277,19 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Asks for as many forks as waiting starts and the stock want. The dispatcher calls it when it has nothing
-    /// else to do: a fork takes a processor that a running call can use better.
+    /// Asks for as many forks as waiting starts and the stock want. While calls run, a stock that is more than a
+    /// quarter full is left alone: a fork takes a processor that they can use better.
     pub fn refill(&mut self) {
+        let quiet = self.attempts.is_empty();
+        let paused = self.stock_pause.is_some_and(|until| Instant::now() < until);
         for kind in [WorkerKind::Exec, WorkerKind::Builtin] {
+            let stock = self.stock(kind);
+            let low = (stock.idle.len() + stock.forking) * 4 <= stock.wanted_idle;
+            let fill = !paused && (quiet || low);
             loop {
                 let in_flight = self.forks.len();
                 let stock = self.stock(kind);
-                let wanted = stock.waiting.len() + stock.wanted_idle;
+                let wanted = stock.waiting.len() + if fill { stock.wanted_idle } else { 0 };
                 if stock.idle.len() + stock.forking >= wanted || in_flight >= MAX_FORKS_IN_FLIGHT {
                     break;
                 }
@@ -329,8 +340,8 @@ impl Supervisor {
         let Some(PendingFork { kind, leaf }) = self.forks.remove(&ticket) else { return };
         self.stock(kind).forking -= 1;
         tracing::warn!(stage = stage.name(), errno, ?leaf, "a worker could not be forked");
-        // The stock is refilled with the next call, not at once: a host without memory must not be asked again
-        // and again.
+        // A host without memory or processes must not be asked again and again.
+        self.stock_pause = Some(Instant::now() + STOCK_PAUSE);
         if let Some(pending) = self.stock(kind).waiting.pop_front() {
             let events = self.events.clone();
             tokio::spawn(attempt::report_not_started(events, pending.start, stage, errno));
@@ -360,7 +371,7 @@ impl Supervisor {
                 tracing::error!(%error, "the spawner cannot be started; trying again in a second");
                 let (events, generation) = (self.events.clone(), self.generation);
                 tokio::spawn(async move {
-                    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+                    tokio::time::sleep(Duration::from_secs(1)).await;
                     let event = SpawnerEvent::Gone { reason: "it could not be started".to_owned() };
                     let _ = events.send(Event::Spawner { generation, event }).await;
                 });

@@ -31,6 +31,7 @@ pub(crate) use self::report::Report;
 pub(crate) use self::rlimits::{InheritedLimits, RlimitPlan};
 use crate::exec::Program;
 use crate::sys::fds::close_from_3;
+use crate::sys::patience::be_ordinary;
 
 /// Exit code of a process that could not become the tool; nobody looks at it.
 const NOT_BECOME: i32 = 127;
@@ -71,6 +72,7 @@ fn confine(plan: &TowardsExec<'_>, must_join: bool) -> Result<(), (Stage, Errno)
         crate::cgroup::join(directory)
             .map_err(|error| (Stage::Cgroup, Errno::from_raw(error.raw_os_error().unwrap_or(0))))?;
     }
+    be_ordinary();
     setsid().map_err(at(Stage::Session))?;
     if let Some(stdin) = plan.stdin {
         dup2_stdin(stdin).map_err(at(Stage::Stdio))?;

@@ -10,7 +10,7 @@ use super::Facts;
 use super::leaves::Leaves;
 use crate::cgroup::Cgroup;
 use crate::sys::clone::{Forked, Placement, fork};
-use crate::sys::process::exit_now;
+use crate::sys::process::{exit_now, step_back};
 use crate::{cgroup, worker};
 
 /// A worker that was born.
@@ -51,6 +51,7 @@ pub(super) fn worker(
         Forked::Child { must_join } => {
             // Unwinding must not get out of here: above are the spawner's frames.
             let code = std::panic::catch_unwind(|| live(facts, kind, ours, leaf, must_join));
+            step_back();
             exit_now(code.unwrap_or(worker::EXIT_PANICKED))
         }
     }

@@ -100,6 +100,7 @@ impl Spawner {
         dup2_stdout(std::fs::File::options().read(true).write(true).open("/dev/null")?)?;
         SigSet::all().thread_block()?;
         default_dispositions();
+        sys::patience::be_patient();
         // A session of its own: a group kill aimed at the daemon leaves us alive to clean up after it.
         let _ = nix::unistd::setsid();
         nix::sys::prctl::set_child_subreaper(true)?;

@@ -7,6 +7,7 @@
 //! listen   sockets from the service manager
 //! memory   what a process shares with its copies
 //! packet   bytes and descriptors over a SEQPACKET socket
+//! patience scheduling as batch work
 //! peer     the groups of a socket's peer
 //! probe    whether the calls that cells are built on can be had
 //! process  waiting, signals, the end
@@ -22,12 +23,14 @@ pub(crate) mod fds;
 mod listen;
 pub(crate) mod memory;
 mod packet;
+pub(crate) mod patience;
 mod peer;
 mod probe;
 pub(crate) mod process;
 
 pub use listen::take_listen_fds;
 pub use packet::{Packet, recv_packet, send_packet};
+pub use patience::be_patient;
 pub use peer::peer_groups;
 pub use probe::{probe_clone3, probe_pidfd};
 pub use process::pidfd_send_signal;

@@ -74,6 +74,13 @@ pub(crate) fn default_dispositions() {
     }
 }
 
+/// Lets everybody else go first from here on. What is left to do is to give memory back, and those who wait for what
+/// this process has just said must not wait for that too.
+pub(crate) fn step_back() {
+    // SAFETY: plain numbers; raising one's own nice value needs no right and cannot fail.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
+}
+
 /// Ends this process at once: no destructor, no exit handler, no flush.
 pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: never returns; nothing is run.
