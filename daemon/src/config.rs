@@ -214,9 +214,10 @@ impl Config {
     /// # Errors
     /// [`ConfigError`]; each names the file and, where there is one, the line and the key.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        Self::parse(path, &text)
+        let unreadable = |source| ConfigError::Read { path: path.to_owned(), source };
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        // Workers have another working directory, so nothing in it may stay relative.
+        Self::parse(&std::path::absolute(path).map_err(unreadable)?, &text)
     }
 
     /// Reads a file's text; `path` is for messages, and the base of relative paths in it.
@@ -286,6 +287,9 @@ impl Config {
                 self.cells.idle_builtin_workers.to_string(),
                 "at most 256",
             );
+        }
+        if self.server.handshake_timeout_ms == 0 {
+            return refuse("server.handshake_timeout_ms", "0".to_owned(), "at least 1");
         }
         if self.limits.max_timeout_ms == 0 {
             return refuse("limits.max_timeout_ms", "0".to_owned(), "at least 1");

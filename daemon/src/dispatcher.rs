@@ -305,5 +305,11 @@ fn output_refusal(error: &std::io::Error) -> Refusal {
             message: "the output is not kept any more; raise output.kept_bytes or read it sooner".to_owned(),
         };
     }
+    if error.kind() == std::io::ErrorKind::InvalidInput {
+        return Refusal {
+            code: RefusalCode::BadRequest,
+            message: "call.output cursor: not 0 and not the next_cursor of a page; begin with 0".to_owned(),
+        };
+    }
     Refusal { code: RefusalCode::Internal, message: format!("the output cannot be read: {error}") }
 }

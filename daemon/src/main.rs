@@ -61,6 +61,7 @@ fn main() -> ExitCode {
             ExitCode::from(match error {
                 StartError::Cells(_) | StartError::NoSocketPath => BAD_CONFIGURATION,
                 StartError::Listen(_) => UNAVAILABLE,
+                StartError::Spool(_) => BAD_CONFIGURATION,
                 StartError::Spawner(_) | StartError::Directory { .. } | StartError::Runtime(_) => OS_ERROR,
             })
         }
@@ -69,8 +70,8 @@ fn main() -> ExitCode {
 
 fn run(args: Args, mut config: Config) -> Result<(), StartError> {
     config.tools_dirs.extend(args.tools_dirs);
-    if args.socket.is_some() {
-        config.server.socket = args.socket;
+    if let Some(socket) = args.socket {
+        config.server.socket = Some(std::path::absolute(socket).map_err(StartError::Runtime)?);
     }
     let bound = match Bound::inherited()? {
         Some(bound) => bound,

@@ -29,6 +29,7 @@ use crate::server::listener::{self, Bound, Doorkeeper, ListenError};
 use crate::supervisor::Supervisor;
 use crate::supervisor::cells::{Cells, CellsError};
 use crate::supervisor::spawner::{self, SpawnerError};
+use crate::supervisor::spool_dir::{SpoolDir, SpoolError};
 use crate::tools::ToolSet;
 use crate::tools::load::load;
 
@@ -47,8 +48,11 @@ pub enum StartError {
     /// No socket.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The directory of spool files cannot be used.
+    #[error(transparent)]
+    Spool(#[from] SpoolError),
     /// A directory cannot be made.
-    #[error("cannot make the directory {path}: {source}; make it, or set output.spool_dir elsewhere")]
+    #[error("cannot make the directory {path}: {source}; make it, or set TMPDIR elsewhere")]
     Directory {
         /// Which.
         path: PathBuf,
@@ -63,6 +67,13 @@ pub enum StartError {
     Runtime(#[source] io::Error),
 }
 
+/// Where spool files go when nothing is configured. With an inherited socket there may be no conventional place; then
+/// it is a directory of the host's for such things.
+fn beside_the_socket(config: &Config) -> PathBuf {
+    let beside = socket_path(config).ok().and_then(|socket| Some(socket.parent()?.join("spool")));
+    beside.unwrap_or_else(|| std::env::temp_dir().join(format!("toolcell-spool-{}", Uid::effective())))
+}
+
 /// Everything that is done before there is a runtime.
 #[derive(Debug)]
 pub struct Prepared {
@@ -71,7 +82,7 @@ pub struct Prepared {
     broken_manifests: Vec<String>,
     cells: Arc<Cells>,
     spawner: spawner::Started,
-    spool_dir: Option<PathBuf>,
+    spool: Option<SpoolDir>,
     embedded: bool,
 }
 
@@ -113,28 +124,18 @@ impl Prepared {
         for warning in &loaded.warnings {
             tracing::warn!(path = %warning.path.display(), "{}", warning.message);
         }
+        // A daemon in a command is alone with its files: what a configured directory holds is another daemon's.
         let private = if embedded { Some(private_directory()?) } else { None };
-        let spool_dir = match (&config.output.spool_dir, &private) {
+        let spool = match (&private, &config.output.spool_dir) {
             _ if config.output.spool_bytes == 0 => None,
-            (Some(dir), _) | (None, Some(dir)) => Some(dir.clone()),
-            (None, None) => socket_path(&config)?.parent().map(|dir| dir.join("spool")),
+            (Some(dir), _) => Some(SpoolDir::of_our_own(dir.clone())),
+            (None, Some(dir)) => Some(SpoolDir::take(dir.clone())?),
+            (None, None) => Some(SpoolDir::take(beside_the_socket(&config))?),
         };
-        if let Some(dir) = &spool_dir {
-            make_private(dir)?;
-            remove_old_spools(dir);
-        }
         let cells = Arc::new(Cells::choose(config.cells.containment, private)?);
         let spawner = spawner::start()?;
         raise_nofile();
-        Ok(Self {
-            config,
-            tools: Arc::new(loaded.tools),
-            broken_manifests,
-            cells,
-            spawner,
-            spool_dir,
-            embedded,
-        })
+        Ok(Self { config, tools: Arc::new(loaded.tools), broken_manifests, cells, spawner, spool, embedded })
     }
 
     /// The tools that were loaded.
@@ -174,7 +175,7 @@ impl Prepared {
     ) -> Result<(), StartError> {
         let Queue { sender, receiver } = queue;
         let around = self.surroundings();
-        let Self { config, tools, broken_manifests, cells, spawner, embedded, .. } = self;
+        let Self { config, tools, broken_manifests, cells, spawner, embedded, spool } = self;
         let root = Uid::effective().is_root();
         let doorkeeper = Arc::new(Doorkeeper::new(
             &config.server.admin_group,
@@ -235,6 +236,8 @@ impl Prepared {
         if let Some(path) = &socket_file {
             Bound::remove(path);
         }
+        // Nobody can ask for a call of this daemon any more.
+        drop(spool);
         Ok(())
     }
 
@@ -242,12 +245,13 @@ impl Prepared {
         let root = Uid::effective().is_root();
         Surroundings {
             root,
+            embedded: self.embedded,
             daemon_env: std::env::vars_os()
                 .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
                 .collect(),
             env_inherit: self.config.cells.env_inherit.clone(),
             containment: self.cells.containment(),
-            spool_dir: self.spool_dir.as_ref().map(|dir| dir.to_string_lossy().into_owned()),
+            spool_dir: self.spool.as_ref().map(|spool| spool.path().to_string_lossy().into_owned()),
             spool_bytes: self.config.output.spool_bytes,
             inline_bytes: self.config.output.inline_bytes,
             tail_bytes: self.config.output.tail_bytes,
@@ -312,24 +316,6 @@ fn private_directory() -> Result<PathBuf, StartError> {
         .create(&path)
         .map_err(|source| StartError::Directory { path: path.clone(), source })?;
     Ok(path)
-}
-
-fn make_private(dir: &Path) -> Result<(), StartError> {
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .map_err(|source| StartError::Directory { path: dir.to_owned(), source })
-}
-
-/// Spool files of a daemon that is gone belong to calls that nobody knows any more.
-fn remove_old_spools(dir: &Path) {
-    let Ok(entries) = std::fs::read_dir(dir) else { return };
-    for entry in entries.flatten() {
-        if entry.path().extension().is_some_and(|extension| extension == "spool") {
-            let _ = std::fs::remove_file(entry.path());
-        }
-    }
 }
 
 /// Each call takes a few descriptors here. The spawner was started before this, so tools keep the limit that

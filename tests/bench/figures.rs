@@ -50,7 +50,9 @@ impl Table {
         let head = ["what", "bare", "toolcell", "ratio", "target"].map(str::to_owned);
         let mut text = String::new();
         for (n, row) in std::iter::once(&head).chain(&self.rows).enumerate() {
-            text += &format!("| {} |\n", row.join(" | "));
+            text.push_str("| ");
+            text.push_str(&row.join(" | "));
+            text.push_str(" |\n");
             if n == 0 {
                 text += "|---|---|---|---|---|\n";
             }

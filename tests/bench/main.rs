@@ -23,6 +23,9 @@ const NOOP: &str = "/bin/true";
 /// Calls that alternate with as many bare spawns.
 const BLOCK: usize = 25;
 
+/// Measures something and adds its rows.
+type Part = fn(&Plan, &Path, &mut Table);
+
 struct Plan {
     calls: usize,
     gap_calls: usize,
@@ -57,7 +60,7 @@ fn main() {
     };
     let toolcelld = host::release_binary();
     let mut table = Table::default();
-    let parts: [(&str, fn(&Plan, &Path, &mut Table)); 7] = [
+    let parts: [(&str, Part); 7] = [
         ("memory", memory),
         ("exec", exec),
         ("empty", empty),

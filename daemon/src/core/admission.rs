@@ -30,6 +30,8 @@ pub const FOOTER_BYTES: usize = 512;
 pub struct Surroundings {
     /// The daemon is root, so calls run as the session's owner.
     pub root: bool,
+    /// The daemon lives in a command and ends with it, so nobody can ask it for output later.
+    pub embedded: bool,
     /// The daemon's own environment; only names on the lists reach a tool.
     pub daemon_env: Vec<(String, String)>,
     /// Names of the daemon's variables that every tool gets.
@@ -122,6 +124,11 @@ pub fn admit(
             stream_to: call.stream.then_some(executor),
             for_model_bytes: for_model_bytes.saturating_sub(FOOTER_BYTES).max(FOOTER_BYTES),
             expect_json: tool.output == OutputKind::Json,
+            how_to_read: if around.embedded {
+                "this daemon keeps them no longer than its command runs".to_owned()
+            } else {
+                format!("all that was kept: toolcell output {call_uid}")
+            },
         }),
     })
 }

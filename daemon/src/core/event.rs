@@ -248,4 +248,6 @@ pub struct StartAttempt {
     pub for_model_bytes: usize,
     /// The tool promised JSON on standard output.
     pub expect_json: bool,
+    /// What the text for the model says about bytes that it leaves out.
+    pub how_to_read: String,
 }

@@ -31,7 +31,7 @@ pub struct Kept<'a> {
 
 /// Makes the text.
 ///
-/// `how_to_read` ends the line about what is missing, like `toolcell output 0198…`.
+/// `how_to_read` ends the line about what is missing, like `all that was kept: toolcell output 0198…`.
 #[must_use]
 pub fn render(kept: Kept<'_>, limit_bytes: usize, expect_json: bool, how_to_read: &str) -> Rendered {
     let structured = expect_json.then(|| structured(kept));
@@ -52,10 +52,22 @@ pub fn render(kept: Kept<'_>, limit_bytes: usize, expect_json: bool, how_to_read
     head.truncate(head.floor_char_boundary(room - room / 2));
     let omitted_bytes = kept.gap_bytes + all_kept.saturating_sub((head.len() + tail_text.len()) as u64);
     let text = format!(
-        "{head}{}[... {omitted_bytes} bytes are left out here; all that was kept: {how_to_read} ...]\n{tail_text}",
+        "{head}{}[... {omitted_bytes} bytes are left out here; {how_to_read} ...]\n{tail_text}",
         if head.is_empty() || head.ends_with('\n') { "" } else { "\n" },
     );
     Rendered { text, omitted_bytes, structured }
+}
+
+/// Cuts a text that was made before to fewer bytes, head and tail kept.
+#[must_use]
+pub fn shorten(text: &str, limit_bytes: usize, call: &str) -> String {
+    let room = limit_bytes.saturating_sub(160);
+    let head = &text[..text.floor_char_boundary(room - room / 2)];
+    let tail = &text[ceil_boundary(text, text.len().saturating_sub(room / 2))..];
+    let left_out = text.len().saturating_sub(head.len() + tail.len());
+    format!(
+        "{head}\n[... {left_out} bytes are left out here so that the batch fits; call.get {call} has them ...]\n{tail}"
+    )
 }
 
 fn structured(kept: Kept<'_>) -> Result<String, String> {
@@ -180,6 +192,18 @@ mod tests {
         assert!(rendered.text.contains("bytes are left out here"));
         assert!(rendered.text.contains("toolcell output 1"));
         assert!(rendered.omitted_bytes > 1_000_000);
+    }
+
+    #[test]
+    fn a_shortened_text_keeps_its_ends_and_its_bound() {
+        let text = format!("begin{}end", "ü".repeat(5_000));
+        let short = shorten(&text, 1024, "0198");
+        assert!(
+            short.len() <= 1024 && short.starts_with("begin") && short.ends_with("end"),
+            "{}",
+            short.len()
+        );
+        assert!(short.contains("call.get 0198"));
     }
 
     #[test]

@@ -56,6 +56,11 @@ pub struct Core {
     effects: VecDeque<Effect>,
 }
 
+/// The moment so many milliseconds from now; values that nobody will live to see are no error.
+pub(super) const fn after(now: Now, ms: u64) -> u64 {
+    now.mono_us.saturating_add(ms.saturating_mul(1000))
+}
+
 impl Core {
     /// A daemon without sessions.
     #[must_use]
@@ -134,7 +139,7 @@ impl Core {
             call.phase = CallPhase::Starting;
             call.attempts += 1;
             call.starting = Some(now);
-            let wall_us = now.mono_us + call.timeout_ms * 1000;
+            let wall_us = after(now, call.timeout_ms);
             self.timers.set(Timer::Wall(uid), wall_us);
             self.effect(Effect::StartAttempt(start));
         }
@@ -160,9 +165,9 @@ impl Core {
         };
         let (session, timeout_ms, idle) = (call.session, call.timeout_ms, call.idle_timeout_ms);
         if call.cause.is_none() {
-            self.timers.set(Timer::Wall(uid), now.mono_us + timeout_ms * 1000);
+            self.timers.set(Timer::Wall(uid), after(now, timeout_ms));
             if let Some(idle_ms) = idle {
-                self.timers.set(Timer::Idle(uid), now.mono_us + idle_ms * 1000);
+                self.timers.set(Timer::Idle(uid), after(now, idle_ms));
             }
         }
         self.event(now, session, body);
@@ -172,7 +177,7 @@ impl Core {
         let Some(call) = self.calls.get_mut(&uid) else { return };
         call.output_bytes = total_bytes;
         if let (Some(idle_ms), CallPhase::Running) = (call.idle_timeout_ms, call.phase) {
-            self.timers.set(Timer::Idle(uid), now.mono_us + idle_ms * 1000);
+            self.timers.set(Timer::Idle(uid), after(now, idle_ms));
         }
     }
 
@@ -209,7 +214,7 @@ impl Core {
                     self.effect(Effect::KillAttempt { call: uid });
                 } else {
                     self.effect(Effect::TerminateAttempt { call: uid });
-                    self.timers.set(Timer::Grace(uid), now.mono_us + grace_ms * 1000);
+                    self.timers.set(Timer::Grace(uid), after(now, grace_ms));
                 }
                 KillAnswer::Killed
             }
@@ -261,8 +266,7 @@ impl Core {
             match session.on_disconnect {
                 OnDisconnect::Abort => self.abandon_session(now, id),
                 OnDisconnect::Linger => {
-                    let linger_us = self.settings.session_linger_ms * 1000;
-                    self.timers.set(Timer::Linger(id), now.mono_us + linger_us);
+                    self.timers.set(Timer::Linger(id), after(now, self.settings.session_linger_ms));
                 }
             }
         }
@@ -295,7 +299,7 @@ impl Core {
         for uid in waiting {
             self.end_call(now, uid, &Cause::Shutdown);
         }
-        self.timers.set(Timer::Drain, now.mono_us + self.settings.drain_ms * 1000);
+        self.timers.set(Timer::Drain, after(now, self.settings.drain_ms));
     }
 
     fn handle_ended(&mut self, now: Now, uid: CallUid, report: AttemptReport) {
@@ -327,7 +331,8 @@ impl Core {
         }
         append_footer(&mut text, &outcome);
         let session = call.session;
-        let reason = details.kill.as_ref().map(|kill| kill.cause.clone());
+        // Killed means gone: without the proof nobody is told that it is.
+        let reason = details.kill.as_ref().filter(|kill| kill.proven_gone).map(|kill| kill.cause.clone());
         let event = reason.map(|reason| EventBody::ToolKilled {
             call_uid: uid,
             call_id: call.id.clone(),
@@ -415,11 +420,12 @@ impl Core {
         if batch.unfinished > 0 {
             return;
         }
-        let results = batch
+        let mut results = batch
             .calls
             .iter()
             .filter_map(|uid| self.calls.get(uid)?.result.as_deref().cloned())
             .collect::<Vec<_>>();
+        fit_frame(&mut results);
         let result = BatchResult {
             batch_id: batch.id,
             session_id: id,
@@ -487,6 +493,31 @@ impl Core {
                 request_id,
                 reply: Ok(Reply::SessionClosed { killed: closing.killed, cancelled: closing.cancelled }),
             });
+        }
+    }
+}
+
+/// Bytes of texts that the results of one batch may have together; the rest of a frame is for everything else.
+const BATCH_TEXT_BYTES: usize = 10 * 1024 * 1024;
+
+/// All results of a batch leave in one frame. Where their texts are too large for it, the largest ones are cut to an
+/// equal share; each call's own record (`call.get`) keeps the whole.
+fn fit_frame(results: &mut [CallResult]) {
+    let size = |result: &CallResult| {
+        result.for_model.len() + result.details.structured.as_ref().map_or(0, String::len)
+    };
+    if results.iter().map(size).sum::<usize>() <= BATCH_TEXT_BYTES {
+        return;
+    }
+    let share = BATCH_TEXT_BYTES / results.len().max(1);
+    for result in results.iter_mut().filter(|result| size(result) > share) {
+        result.details.structured = None;
+        if result.for_model.len() > share {
+            let before = result.for_model.len();
+            let text = super::for_model::shorten(&result.for_model, share, &result.call_uid.to_string());
+            result.details.omitted_bytes += (before - text.len().min(before)) as u64;
+            result.details.truncated = true;
+            result.for_model = text;
         }
     }
 }

@@ -19,7 +19,7 @@ use toolcell_protocol::worker_api::Rlimits;
 use super::admission::admit;
 use super::call::{Call, Cause, KillWaiter, Waiter};
 use super::event::{Asker, Effect, FreshIds, Now};
-use super::machine::{Core, KILL_PROOF_MS};
+use super::machine::{Core, KILL_PROOF_MS, after};
 use super::session::{Batch, Closing, Session};
 use super::timer::Timer;
 
@@ -403,7 +403,7 @@ impl Core {
             return Ok(Some(Reply::CallEnd(call.result.clone())));
         }
         call.waiters.push(Waiter { number, conn: from.conn, request_id: from.request_id });
-        self.timers.set(Timer::Wait(uid, number), now.mono_us + timeout_ms.min(MAX_WAIT_MS) * 1000);
+        self.timers.set(Timer::Wait(uid, number), after(now, timeout_ms.min(MAX_WAIT_MS)));
         Ok(None)
     }
 
@@ -424,7 +424,7 @@ impl Core {
             && let Some(call) = self.calls.get_mut(&uid)
         {
             call.kill_waiters.push(KillWaiter { conn: from.conn, request_id: from.request_id, answer });
-            self.timers.set(Timer::KillProof(uid), now.mono_us + KILL_PROOF_MS * 1000);
+            self.timers.set(Timer::KillProof(uid), after(now, KILL_PROOF_MS));
             return Ok(None);
         }
         Ok(Some(Reply::CallKilled(answer)))

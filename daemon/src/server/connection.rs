@@ -21,7 +21,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 use toolcell_protocol::call::{Blob, Stream};
 use toolcell_protocol::client_api::{
-    ClientHello, ClientMessage, DaemonHello, DaemonMessage, EventBody, ExecuteAnswer, Reply,
+    ClientHello, ClientMessage, DaemonHello, DaemonMessage, EventBody, ExecuteAnswer, Refusal, RefusalCode,
+    Reply,
 };
 use toolcell_protocol::codec;
 use toolcell_protocol::frame::FrameBuffer;
@@ -90,12 +91,15 @@ impl ConnHandle {
         }
         let mut frame = Vec::with_capacity(256);
         if let Err(error) = codec::encode_frame(message, &mut frame) {
-            tracing::error!(%error, "a message is too large for a frame; its connection is closed");
-            let reason = format!("an answer does not fit a frame: {error}; ask for less at once");
-            let _ = codec::encode_frame(&DaemonMessage::Closing { reason }, &mut frame);
-            let _ = self.queue.send(Outgoing::Frame { frame, lazy: false });
-            let _ = self.queue.send(Outgoing::Close);
-            return false;
+            let instead = instead_of_too_large(message, &error);
+            let closes = matches!(instead, DaemonMessage::Closing { .. });
+            tracing::error!(%error, closes, "a message is too large for a frame");
+            let _ = codec::encode_frame(&instead, &mut frame);
+            if closes {
+                let _ = self.queue.send(Outgoing::Frame { frame, lazy: false });
+                let _ = self.queue.send(Outgoing::Close);
+                return false;
+            }
         }
         if self.queued.fetch_add(1, Ordering::Relaxed) >= self.max_queued {
             // What waits will not be read; the client can connect again and ask.
@@ -249,6 +253,18 @@ pub async fn serve(
             writer.abort();
             let _ = events.send(Event::Disconnected { conn }).await;
         }
+    }
+}
+
+/// An answer that does not fit is a refusal; anything else ends the connection, which must not miss it in silence.
+fn instead_of_too_large(message: &DaemonMessage, error: &codec::CodecError) -> DaemonMessage {
+    let why = format!("the answer does not fit a frame: {error}; ask for less at once");
+    match message {
+        DaemonMessage::Reply { id, .. } => DaemonMessage::Reply {
+            id: *id,
+            reply: Err(Refusal { code: RefusalCode::Overloaded, message: why }),
+        },
+        _ => DaemonMessage::Closing { reason: why },
     }
 }
 

@@ -151,8 +151,9 @@ impl Attempt {
     /// Runs it to its end.
     pub async fn run(self, events: mpsc::Sender<Event>) {
         let Self { start, worker, unsent, stream, log, mut controls, cells } = self;
-        let IdleWorker { pid, pidfd, socket, leaf, reaped } = worker;
-        let StartAttempt { session, kind, job, stream_to, for_model_bytes, expect_json } = *start;
+        let IdleWorker { pid, pidfd, socket, leaf, reaped, .. } = worker;
+        let StartAttempt { session, kind, job, stream_to, for_model_bytes, expect_json, how_to_read } =
+            *start;
         let call = job.call_uid;
         let (inline_bytes, tail_bytes) = (job.output.inline_bytes, job.output.tail_bytes);
 
@@ -161,7 +162,8 @@ impl Attempt {
             Err(error) => {
                 tracing::error!(pid, %error, "cannot watch a worker's socket");
                 let _ = pidfd_send_signal(&pidfd, nix::libc::SIGKILL);
-                let start = StartAttempt { session, kind, job, stream_to, for_model_bytes, expect_json };
+                let start =
+                    StartAttempt { session, kind, job, stream_to, for_model_bytes, expect_json, how_to_read };
                 let errno = error.raw_os_error().unwrap_or(nix::libc::EIO);
                 return report_not_started(events, Box::new(start), Stage::Fork, errno).await;
             }
@@ -211,7 +213,8 @@ impl Attempt {
             }
         };
         let tail = std::mem::replace(&mut running.ring, TailRing::new(0)).into_segments();
-        let rendered = close_log(&log, &end, running.by_stream, tail, for_model_bytes, expect_json, call);
+        let rendered =
+            close_log(&log, &end, running.by_stream, tail, for_model_bytes, expect_json, &how_to_read);
         log.wake();
         let report = Box::new(AttemptReport { end, rendered, proven_gone });
         let _ = events.send(Event::Core(Input::AttemptEnded { call, report })).await;
@@ -463,7 +466,7 @@ fn close_log(
     streamed_tail: Vec<Segment>,
     for_model_bytes: usize,
     expect_json: bool,
-    call: CallUid,
+    how_to_read: &str,
 ) -> Rendered {
     let mut kept = log.kept();
     kept.ended = true;
@@ -479,5 +482,5 @@ fn close_log(
     let tail_bytes: u64 = kept.tail.iter().map(|segment| segment.bytes.0.len() as u64).sum();
     kept.gap_bytes = kept.total_bytes.saturating_sub(kept.head_bytes + tail_bytes);
     let view = for_model::Kept { head: &kept.head, gap_bytes: kept.gap_bytes, tail: &kept.tail };
-    for_model::render(view, for_model_bytes, expect_json, &format!("toolcell output {call}"))
+    for_model::render(view, for_model_bytes, expect_json, how_to_read)
 }

@@ -118,6 +118,28 @@ impl Cells {
         self.base.as_ref().map(|_| format!("c{}", self.next_leaf.fetch_add(1, Ordering::Relaxed) + 1))
     }
 
+    /// Removes the leaf of a worker whose spawner is gone, as soon as it is empty.
+    pub async fn remove_leaf(self: std::sync::Arc<Self>, leaf: String) {
+        let Some(path) = self.base.as_ref().map(|base| base.join(&leaf)) else { return };
+        for _ in 0..100 {
+            match cgroup::remove(&path) {
+                Ok(cgroup::Removal::Busy) => {
+                    let _ = Cgroup::open(&path).and_then(|group| {
+                        group.kill().map_err(|source| CgroupError {
+                            step: "kill",
+                            path: path.clone(),
+                            source,
+                        })
+                    });
+                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                }
+                Ok(cgroup::Removal::Removed) => return,
+                Err(error) => return tracing::warn!(%error, "cannot remove a cell's cgroup"),
+            }
+        }
+        tracing::warn!(leaf, "a cell's cgroup stays busy; it goes when the daemon ends");
+    }
+
     /// Opens a leaf; `None` when it is gone already.
     #[must_use]
     pub fn open_leaf(&self, leaf: &str) -> Option<Cgroup> {

@@ -13,6 +13,7 @@ pub mod attempt;
 pub mod cells;
 pub mod output;
 pub mod spawner;
+pub mod spool_dir;
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -52,6 +53,8 @@ pub struct IdleWorker {
     pub socket: std::os::unix::net::UnixStream,
     /// Name of its cell's cgroup leaf.
     pub leaf: Option<String>,
+    /// Which spawner forked it.
+    pub generation: u64,
     /// Becomes ready when the spawner has reaped it; fails when that spawner is gone.
     pub reaped: oneshot::Receiver<Reaped>,
 }
@@ -86,6 +89,8 @@ struct PendingStart {
 struct InFlight {
     control: mpsc::UnboundedSender<Control>,
     worker_pid: i32,
+    leaf: Option<String>,
+    generation: u64,
 }
 
 #[derive(Debug, Default)]
@@ -210,6 +215,10 @@ impl Supervisor {
         if let Some(attempt) = self.attempts.remove(&call) {
             // A worker that ends well is not reported.
             self.reapers.remove(&attempt.worker_pid);
+            // The spawner that would have removed its leaf is gone.
+            if let (Some(leaf), true) = (attempt.leaf, attempt.generation != self.generation) {
+                tokio::spawn(Arc::clone(&self.cells).remove_leaf(leaf));
+            }
         }
     }
 
@@ -270,7 +279,8 @@ impl Supervisor {
         let log = self.outputs.open(call);
         log.kept().spool = start.job.output.spool.as_ref().map(|spool| (&spool.path).into());
         let (control, controls) = mpsc::unbounded_channel();
-        self.attempts.insert(call, InFlight { control, worker_pid: worker.pid });
+        let (worker_pid, leaf, generation) = (worker.pid, worker.leaf.clone(), worker.generation);
+        self.attempts.insert(call, InFlight { control, worker_pid, leaf, generation });
         let attempt =
             Attempt { start, worker, unsent, stream, log, controls, cells: Arc::clone(&self.cells) };
         tokio::spawn(attempt.run(self.events.clone()));
@@ -322,7 +332,7 @@ impl Supervisor {
         }
         let (reaper, reaped) = oneshot::channel();
         self.reapers.insert(pid, reaper);
-        let worker = IdleWorker { pid, pidfd, socket, leaf, reaped };
+        let worker = IdleWorker { pid, pidfd, socket, leaf, generation: self.generation, reaped };
         match self.stock(kind).waiting.pop_front() {
             None => self.stock(kind).idle.push_back(worker),
             Some(pending) => {
