@@ -194,7 +194,7 @@ fn ten_thousand_connects_leave_no_descriptor_and_no_memory_and_a_short_log() {
     let mut peer = daemon.peer();
     wait_until("the stock of workers is full", Duration::from_secs(10), || {
         let idle = peer.status().idle_workers;
-        if idle == 6 { Ok(()) } else { Err(idle) }
+        if idle == toolcell_tests::full_stock() { Ok(()) } else { Err(idle) }
     });
     drop(peer);
     let before = look();

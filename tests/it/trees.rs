@@ -109,7 +109,7 @@ fn k05_twenty_timeouts_in_a_row_leave_nothing() {
         wait_until("the stock is full", Duration::from_secs(5), || {
             let idle = client.status().idle_workers;
             baseline = procfs::descendants(daemon.pid()).len();
-            if idle == 6 { Ok(()) } else { Err(idle) }
+            if idle == toolcell_tests::full_stock() { Ok(()) } else { Err(idle) }
         });
         for _ in 0..20 {
             let impatient = call("impatient", &json!({"line": "hidden-family stay 20"}));

@@ -23,3 +23,10 @@ pub mod peer;
 pub mod procfs;
 pub mod setting;
 pub mod waiting;
+
+/// Idle workers of a daemon with the default configuration when its stock is full.
+#[must_use]
+pub fn full_stock() -> u32 {
+    let cells = toolcell_daemon::config::CellsConfig::default();
+    u32::try_from(cells.idle_workers + cells.idle_builtin_workers).unwrap_or(u32::MAX)
+}
