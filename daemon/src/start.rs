@@ -222,6 +222,7 @@ impl Prepared {
         }
         let core = Core::new(settings(&config), around, tools);
         let dispatcher = Dispatcher::new(core, supervisor, Arc::clone(&doorkeeper), cells, identity);
+        toolcell_worker::sys::forget_start_up_code();
         ready();
         let adopt = |fd: OwnedFd| {
             let stream = std::os::unix::net::UnixStream::from(fd);

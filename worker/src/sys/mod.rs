@@ -11,6 +11,7 @@
 //! peer     the groups of a socket's peer
 //! probe    whether the calls that cells are built on can be had
 //! process  waiting, signals, the end
+//! resident giving back the pages of start-up code
 //! ```
 //!
 //! Every process that uses `clone` or `exec` here is single-threaded: the spawner starts no thread, and its
@@ -27,6 +28,7 @@ pub(crate) mod patience;
 mod peer;
 mod probe;
 pub(crate) mod process;
+mod resident;
 
 pub use listen::take_listen_fds;
 pub use packet::{Packet, recv_packet, send_packet};
@@ -34,3 +36,4 @@ pub use patience::be_patient;
 pub use peer::peer_groups;
 pub use probe::{probe_clone3, probe_pidfd};
 pub use process::pidfd_send_signal;
+pub use resident::forget_start_up_code;
