@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use toolcell_protocol::call::CallResult;
 use toolcell_protocol::client_api::{
-    CallInfo, CallRecord, ExecuteAnswer, KillAnswer, OutputPage, Refusal, Reply, Request, ServerStatus,
-    SessionInfo, ToolInfo,
+    CallInfo, CallRecord, ExecuteAnswer, KillAnswer, OutputPage, Refusal, RefusalCode, Reply, Request,
+    ServerStatus, SessionInfo, ToolInfo,
 };
 use toolcell_protocol::id::{BatchId, CallUid, SessionId};
 
@@ -14,6 +14,13 @@ use crate::error::ClientError;
 
 /// `KillPending` comes after 2 s; this is what the daemon may take beyond the usual time for an answer.
 const KILL_MS: u64 = 2_000;
+
+/// Most kills of one batch that are unanswered at a time. A daemon closes a connection with too many unanswered
+/// requests (256 if not configured otherwise), and others of the same connection have theirs.
+pub const KILLS_IN_FLIGHT: usize = 64;
+
+/// Kills are sent in groups, so that not each of them costs a write of its own.
+pub const KILLS_TOGETHER: usize = KILLS_IN_FLIGHT / 2;
 
 macro_rules! answers {
     ($($(#[$doc:meta])* $function:ident: $what:literal, $pattern:pat => $value:expr, $type:ty;)*) => {$(
@@ -46,6 +53,24 @@ answers! {
     call_end: "call.wait", Reply::CallEnd(result) => result, Option<Arc<CallResult>>;
     killed: "call.kill", Reply::CallKilled(answer) => answer, KillAnswer;
     status: "server.status", Reply::Status(status) => *status, ServerStatus;
+}
+
+/// A kill's answer among those of a whole batch. A refusal is kept in `refused`, if it is the first, and does not
+/// stop the others.
+pub fn one_of_many_killed(
+    answer: Result<Reply, Refusal>,
+    refused: &mut Option<Refusal>,
+) -> Result<(), ClientError> {
+    match killed(answer) {
+        Ok(_) => Ok(()),
+        // It ended so long ago that it is forgotten.
+        Err(ClientError::Refused(refusal)) if refusal.code == RefusalCode::UnknownCall => Ok(()),
+        Err(ClientError::Refused(refusal)) => {
+            refused.get_or_insert(refusal);
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
 }
 
 fn unexpected(what: &str, reply: &Reply) -> ClientError {

@@ -110,6 +110,52 @@ fn nothing_within_a_short_time_is_neither_an_event_nor_an_end() {
 }
 
 #[test]
+fn a_batch_of_a_thousand_calls_is_killed_from_its_end_with_few_unanswered_kills() {
+    const COUNT: usize = 1_000;
+    let (stream, daemon) = play(|daemon| {
+        daemon.shake_hands();
+        let batch = daemon.accept_batch();
+        let (killed, most) = daemon.answer_kills(COUNT);
+        assert!((2..=64).contains(&most), "{most} kills were unanswered");
+        assert!(killed.iter().eq(batch.calls.iter().rev().map(|(uid, _)| uid)), "each once, the last first");
+        daemon.event(batch.finished(Status::Killed));
+        daemon.until_the_client_goes();
+    });
+    let client = Client::from_std_stream(stream).expect("accepted");
+    let session = client.session_open(session("s", "/")).expect("opened");
+    let calls = (0..COUNT).map(|n| call(&n.to_string(), "t", "{}")).collect();
+    let batch = session.execute(calls).expect("accepted");
+    let result = batch.cancel("enough").expect("killed");
+    assert_eq!(result.results.len(), COUNT);
+    drop((session, client));
+    daemon.end();
+}
+
+#[test]
+fn a_refused_kill_is_told_after_all_others_were_sent() {
+    let (stream, daemon) = play(|daemon| {
+        daemon.shake_hands();
+        daemon.accept_batch();
+        for (at, code) in
+            [RefusalCode::UnknownCall, RefusalCode::Internal].into_iter().cycle().take(100).enumerate()
+        {
+            let (id, _) = daemon.request();
+            daemon.reply(id, Err(Refusal { code, message: at.to_string() }));
+        }
+        daemon.until_the_client_goes();
+    });
+    let client = Client::from_std_stream(stream).expect("accepted");
+    let session = client.session_open(session("s", "/")).expect("opened");
+    let calls = (0..100).map(|n| call(&n.to_string(), "t", "{}")).collect();
+    let batch = session.execute(calls).expect("accepted");
+    let error = batch.kill_all("enough").expect_err("half of them were refused");
+    let ClientError::Refused(refusal) = error else { panic!("a refusal was sent: {error}") };
+    assert_eq!((refusal.code, refusal.message.as_str()), (RefusalCode::Internal, "1"));
+    drop((batch, session, client));
+    daemon.end();
+}
+
+#[test]
 fn threads_share_a_connection_and_each_gets_its_own_answer() {
     const COUNT: u64 = 40;
     let (stream, daemon) = play(|daemon| {

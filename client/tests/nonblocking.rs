@@ -259,7 +259,7 @@ async fn dropping_a_batch_cancels_nothing_and_cancelling_kills_every_call() {
         daemon.event(dropped.finished(Status::Ok));
         daemon.reply(id, Ok(batch.accepted()));
         let kills: Vec<_> = (0..2).map(|_| daemon.request()).collect();
-        for ((id, request), (uid, _)) in kills.into_iter().zip(&batch.calls) {
+        for ((id, request), (uid, _)) in kills.into_iter().zip(batch.calls.iter().rev()) {
             assert_eq!(request, Request::CallKill { call_uid: *uid, reason: "enough".to_owned() });
             daemon.reply(id, Ok(Reply::CallKilled(KillAnswer::Killed)));
         }
@@ -274,6 +274,52 @@ async fn dropping_a_batch_cancels_nothing_and_cancelling_kills_every_call() {
     let result = batch.cancel("enough").await.expect("killed");
     assert!(result.results.iter().all(|one| one.status == Status::Killed));
     drop((session, client));
+    daemon.end();
+}
+
+#[tokio::test]
+async fn a_batch_of_a_thousand_calls_is_killed_from_its_end_with_few_unanswered_kills() {
+    const COUNT: usize = 1_000;
+    let (stream, daemon) = play(|daemon| {
+        daemon.shake_hands();
+        let batch = daemon.accept_batch();
+        let (killed, most) = daemon.answer_kills(COUNT);
+        assert!((2..=64).contains(&most), "{most} kills were unanswered");
+        assert!(killed.iter().eq(batch.calls.iter().rev().map(|(uid, _)| uid)), "each once, the last first");
+        daemon.event(batch.finished(Status::Killed));
+        daemon.until_the_client_goes();
+    });
+    let client = connect(stream).await;
+    let session = client.session_open(session("s", "/")).await.expect("opened");
+    let calls = (0..COUNT).map(|n| call(&n.to_string(), "t", "{}")).collect();
+    let batch = session.execute(calls).await.expect("accepted");
+    let result = batch.cancel("enough").await.expect("killed");
+    assert_eq!(result.results.len(), COUNT);
+    drop((session, client));
+    daemon.end();
+}
+
+#[tokio::test]
+async fn a_refused_kill_is_told_after_all_others_were_sent() {
+    let (stream, daemon) = play(|daemon| {
+        daemon.shake_hands();
+        daemon.accept_batch();
+        for (at, code) in
+            [RefusalCode::UnknownCall, RefusalCode::Internal].into_iter().cycle().take(100).enumerate()
+        {
+            let (id, _) = daemon.request();
+            daemon.reply(id, Err(Refusal { code, message: at.to_string() }));
+        }
+        daemon.until_the_client_goes();
+    });
+    let client = connect(stream).await;
+    let session = client.session_open(session("s", "/")).await.expect("opened");
+    let calls = (0..100).map(|n| call(&n.to_string(), "t", "{}")).collect();
+    let batch = session.execute(calls).await.expect("accepted");
+    let error = batch.kill_all("enough").await.expect_err("half of them were refused");
+    let ClientError::Refused(refusal) = error else { panic!("a refusal was sent: {error}") };
+    assert_eq!((refusal.code, refusal.message.as_str()), (RefusalCode::Internal, "1"));
+    drop((batch, session, client));
     daemon.end();
 }
 

@@ -1,17 +1,30 @@
 //! A real daemon for the benchmark: the release binary, a private directory, manifests for the tools it runs.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use toolcell_client::blocking::{Client, Session};
 use toolcell_client::{call, session};
 use toolcell_protocol::client_api::CallRequest;
 
-/// A running daemon; killed and cleaned up at the end.
+/// Runs the daemon ("$@") beside a pipe from the benchmark. The pipe ends with the benchmark, however that ends;
+/// then the daemon is asked to end too, and its directory goes.
+const SUPERVISE: &str = r#"
+directory=$1; shift
+"$@" </dev/null & daemon=$!
+cat >/dev/null
+kill -TERM "$daemon"; wait "$daemon"
+rm -rf -- "$directory"
+"#;
+
+/// A running daemon; killed and cleaned up at the end, also at that of a benchmark that is killed.
 pub struct Host {
     directory: tempfile::TempDir,
-    child: Child,
+    /// Its standard input is the pipe; nothing is ever written to it.
+    supervisor: Child,
+    pid: u32,
     /// Connected to it.
     pub client: Client,
 }
@@ -50,13 +63,19 @@ impl Host {
         let file = directory.path().join("toolcelld.toml");
         std::fs::write(&file, format!("tools_dirs = [\"tools.d\"]\n{config}{extra}")).expect("written");
         let socket = directory.path().join("toolcell.sock");
-        let child = Command::new(toolcelld)
+        let supervisor = Command::new("/bin/sh")
+            .args(["-c", SUPERVISE, "toolcelld-supervisor"])
+            .arg(directory.path())
+            .arg(toolcelld)
             .args(["--log", "error", "--config"])
             .arg(&file)
             .arg("--socket")
             .arg(&socket)
+            .stdin(Stdio::piped())
+            // An interrupt from the terminal ends the benchmark, and by that these.
+            .process_group(0)
             .spawn()
-            .expect("toolcelld starts");
+            .expect("sh starts");
         let deadline = Instant::now() + Duration::from_secs(10);
         let client = loop {
             match Client::connect(&socket) {
@@ -66,7 +85,8 @@ impl Host {
                 }
             }
         };
-        let host = Self { directory, child, client };
+        let pid = client.server_status().expect("a status").pid.unsigned_abs();
+        let host = Self { directory, supervisor, pid, client };
         let tools = host.client.tools().expect("tools");
         for (name, _) in MANIFESTS {
             assert!(tools.iter().any(|tool| tool.name == name), "{name} was not loaded");
@@ -74,9 +94,9 @@ impl Host {
         host
     }
 
-    /// Its process id.
+    /// The daemon's process id.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.pid
     }
 
     /// A file of 4 KiB.
@@ -92,9 +112,8 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).expect("a pid"));
-        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
-        let _ = self.child.wait();
+        drop(self.supervisor.stdin.take());
+        let _ = self.supervisor.wait();
     }
 }
 

@@ -235,6 +235,42 @@ fn an_interrupted_batch_still_prints_its_results() {
 }
 
 #[test]
+fn an_interrupted_batch_of_a_thousand_calls_has_a_result_for_each() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("calls.json");
+    let calls: Vec<_> = (0..1_000)
+        .map(|n| json!({ "call_id": n.to_string(), "tool": "bash", "args": { "command": "sleep 60" } }))
+        .collect();
+    std::fs::write(&file, json!(calls).to_string()).expect("written");
+    let mut child = toolcell(&["--no-daemon", "batch", file.to_str().expect("UTF-8"), "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let mut progress = BufReader::new(child.stderr.take().expect("piped"));
+    let mut line = String::new();
+    while !line.contains("started") {
+        line.clear();
+        assert_ne!(progress.read_line(&mut line).expect("text"), 0, "the command ended early");
+    }
+    signal(&child, "INT");
+    let reading = std::thread::spawn(move || {
+        let mut rest = String::new();
+        progress.read_to_string(&mut rest).expect("text");
+        rest
+    });
+    let output = child.wait_with_output().expect("it ends");
+    let rest = reading.join().expect("read");
+    assert_eq!(code(&output), 130, "{rest}");
+    let result: Value = serde_json::from_slice(&output.stdout).expect("one JSON value");
+    let results = result["results"].as_array().expect("a list");
+    assert_eq!(results.len(), 1_000);
+    for one in results {
+        assert!(one["status"] == "killed" || one["status"] == "cancelled", "{one}");
+    }
+}
+
+#[test]
 fn a_command_that_is_over_at_once_leaves_nothing_behind() {
     let directory = tempfile::tempdir().expect("a directory");
     for _ in 0..20 {

@@ -1,17 +1,18 @@
 //! Sessions and running batches, blocking.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use toolcell_protocol::call::BatchResult;
 use toolcell_protocol::client_api::{
-    BatchExecute, CallInfo, CallRequest, ExecuteAnswer, KillAnswer, RefusalCode, Request, SessionInfo,
-    SessionRef,
+    BatchExecute, CallInfo, CallRequest, ExecuteAnswer, KillAnswer, Request, SessionInfo, SessionRef,
 };
 use toolcell_protocol::id::{BatchId, CallUid, SessionId, SessionName};
 
 use super::client::Client;
-use crate::answer;
+use super::pump::Awaited;
+use crate::answer::{self, KILLS_IN_FLIGHT, KILLS_TOGETHER};
 use crate::error::ClientError;
 use crate::event::BatchEvent;
 
@@ -197,26 +198,32 @@ impl RunningBatch {
         self.finish()
     }
 
-    /// Kills all calls of the batch, all at once.
+    /// Kills all calls of the batch, some dozens at a time, and answers when all are proven gone or 2 s after the
+    /// last was asked to be. It begins with the last call, so that those that wait do not start in the place of
+    /// those that were killed.
     ///
     /// # Errors
-    /// See [`Client::tools`].
+    /// See [`Client::tools`]. A refused kill is told after the others were sent.
     pub fn kill_all(&self, reason: &str) -> Result<(), ClientError> {
-        let kills = self
-            .call_uids
-            .iter()
-            .map(|call_uid| Request::CallKill { call_uid: *call_uid, reason: reason.to_owned() })
-            .collect();
-        let kills = self.client.pump.submit(kills)?;
-        for kill in kills {
-            match answer::killed(kill.answer()?) {
-                Ok(_) => {}
-                // It ended so long ago that it is forgotten.
-                Err(ClientError::Refused(refusal)) if refusal.code == RefusalCode::UnknownCall => {}
-                Err(error) => return Err(error),
+        let mut in_flight = VecDeque::<Awaited<'_>>::with_capacity(KILLS_IN_FLIGHT);
+        let mut refused = None;
+        for group in self.call_uids.rchunks(KILLS_TOGETHER) {
+            while in_flight.len() + group.len() > KILLS_IN_FLIGHT
+                && let Some(kill) = in_flight.pop_front()
+            {
+                answer::one_of_many_killed(kill.answer()?, &mut refused)?;
             }
+            let kills = group
+                .iter()
+                .rev()
+                .map(|call_uid| Request::CallKill { call_uid: *call_uid, reason: reason.to_owned() })
+                .collect();
+            in_flight.extend(self.client.pump.submit(kills)?);
         }
-        Ok(())
+        for kill in in_flight {
+            answer::one_of_many_killed(kill.answer()?, &mut refused)?;
+        }
+        refused.map_or(Ok(()), |refusal| Err(ClientError::Refused(refusal)))
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use toolcell_client::protocol::call::{
 };
 use toolcell_client::protocol::client_api::{
     BatchExecute, CallRequest, ClientMessage, DaemonHello, DaemonMessage, Event, EventBody, ExecuteAnswer,
-    Refusal, Reply, Request,
+    KillAnswer, Refusal, Reply, Request,
 };
 use toolcell_client::protocol::codec;
 use toolcell_client::protocol::frame;
@@ -24,6 +24,9 @@ use uuid::Uuid;
 
 /// Longest time that a script waits for the client.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A client that sends nothing for so long waits for answers.
+const NO_MORE: Duration = Duration::from_millis(10);
 
 pub struct FakeDaemon {
     pub stream: UnixStream,
@@ -104,6 +107,36 @@ impl FakeDaemon {
         let batch = Batch::new(calls);
         self.reply(id, Ok(batch.accepted()));
         batch
+    }
+
+    /// Answers so many kills, always all that have come once no more come; gives their calls, and the most that
+    /// were unanswered at a time.
+    pub fn answer_kills(&mut self, count: usize) -> (Vec<CallUid>, usize) {
+        let (forward, requests) = mpsc::channel();
+        let stream = self.stream.try_clone().expect("a second handle");
+        let reading = std::thread::spawn(move || {
+            let mut daemon = Self { stream, seq: 0 };
+            for _ in 0..count {
+                forward.send(daemon.request()).expect("somebody answers");
+            }
+        });
+        let (mut calls, mut most) = (Vec::new(), 0);
+        while let Ok(first) = requests.recv() {
+            let mut unanswered = vec![first];
+            while let Ok(next) = requests.recv_timeout(NO_MORE) {
+                unanswered.push(next);
+            }
+            most = most.max(unanswered.len());
+            for (id, request) in unanswered {
+                let Request::CallKill { call_uid, .. } = request else {
+                    panic!("a kill was awaited, not {request:?}")
+                };
+                calls.push(call_uid);
+                self.reply(id, Ok(Reply::CallKilled(KillAnswer::Killed)));
+            }
+        }
+        reading.join().expect("so many kills came");
+        (calls, most)
     }
 
     /// Takes requests until the client goes.

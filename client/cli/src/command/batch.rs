@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use toolcell_client::BatchEvent;
-use toolcell_client::protocol::call::{BatchResult, Verdict};
+use toolcell_client::protocol::call::{BatchResult, Status, Verdict};
 use toolcell_client::protocol::client_api::CallRequest;
 
 use super::tone;
@@ -62,7 +62,7 @@ fn read(file: &Path, timeout_ms: Option<u64>) -> Result<Vec<CallRequest>, CliErr
 fn render(result: &BatchResult, width: usize, colour: bool) -> String {
     let mut table = Table::new(&[
         ("CALL", Align::Left, 16),
-        ("TOOL", Align::Left, 14),
+        ("TOOL", Align::Left, 16),
         ("STATUS", Align::Left, 14),
         ("TIME", Align::Right, 7),
         ("OUTPUT", Align::Right, 7),
@@ -72,14 +72,20 @@ fn render(result: &BatchResult, width: usize, colour: bool) -> String {
         let plain = |text: String| (text, Tone::Plain);
         let output = one.details.stdout_bytes.saturating_add(one.details.stderr_bytes);
         let text = one.status_detail.message.as_ref().unwrap_or(&one.for_model);
-        table.row([
+        let cells = [
             plain(one.call_id.to_string()),
             plain(one.tool.clone()),
             (one.status.to_string(), tone(one.status)),
             plain(one.details.duration_us.map(duration_us).unwrap_or_default()),
             plain(bytes(output)),
             plain(text.chars().take(width * 4).collect()),
-        ]);
+        ];
+        // The beginning of a result is enough; why there is none must be read whole.
+        if one.status == Status::Ok {
+            table.row(cells);
+        } else {
+            table.overflowing_row(cells);
+        }
     }
     let mut text = if result.results.is_empty() { String::new() } else { table.render(width, colour) };
     let verdict = match result.verdict {
@@ -100,7 +106,7 @@ fn render(result: &BatchResult, width: usize, colour: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use toolcell_client::protocol::call::{CallResult, Details, Status, StatusDetail};
+    use toolcell_client::protocol::call::{CallResult, Details, StatusDetail};
     use toolcell_client::protocol::id::{BatchId, CallId, CallUid, SessionId};
 
     use super::*;
@@ -139,6 +145,22 @@ reason: three blocks
 message: slow down
 ";
         assert_eq!(render(&result(), 80, false), expected);
+    }
+
+    #[test]
+    fn why_a_call_failed_is_told_whole_and_a_long_result_is_cut() {
+        let mut result = result();
+        let sentence = "there is no tool \"Read\"; did you mean read_file or one of the other tools?";
+        result.results[0].for_model = sentence.to_owned();
+        result.results[1].status_detail.message = Some(sentence.to_owned());
+        let expected = "\
+CALL  TOOL  STATUS     TIME  OUTPUT  TEXT
+a     bash  ok         12ms    2.0K  there is no tool \"Read\"; did you mean read…
+b     bash  timed_out  12ms    2.0K
+    there is no tool \"Read\"; did you mean read_file or one of the other tools?
+";
+        let text = render(&result, 80, false);
+        assert!(text.starts_with(expected), "{text}");
     }
 
     #[test]
