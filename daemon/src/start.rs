@@ -156,7 +156,6 @@ impl Prepared {
         with_signals: bool,
         ready: impl FnOnce(),
     ) -> Result<(), StartError> {
-        toolcell_worker::sys::be_patient();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(16)

@@ -44,6 +44,9 @@ pub enum ToSpawner {
         kind: WorkerKind,
         /// Name of the tool leaf to make below the cgroup base; needs `cgroup_base`.
         leaf: Option<String>,
+        /// A call waits for it. Else it is for the stock: the spawner does it a moment later, one at a time, and the
+        /// worker prepares itself as far as it can.
+        hurry: bool,
     },
     /// SIGKILL a worker that it forked and has not reaped.
     Kill {

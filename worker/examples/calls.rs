@@ -75,7 +75,7 @@ impl Stock {
     fn order(&mut self) {
         self.ticket += 1;
         let leaf = self.base.as_ref().map(|_| format!("leaf-{}", self.ticket));
-        self.say(&ToSpawner::Fork { ticket: self.ticket, kind: self.kind, leaf });
+        self.say(&ToSpawner::Fork { ticket: self.ticket, kind: self.kind, leaf, hurry: false });
     }
 
     /// Takes one packet of the spawner's.

@@ -79,7 +79,13 @@ impl Kit {
 }
 
 /// Runs a worker from its birth to its end; the result is its exit code.
-pub(crate) fn run(facts: &Facts, kind: WorkerKind, socket: OwnedFd, leaf: Option<Cgroup>) -> i32 {
+pub(crate) fn run(
+    facts: &Facts,
+    kind: WorkerKind,
+    socket: OwnedFd,
+    leaf: Option<Cgroup>,
+    hurry: bool,
+) -> i32 {
     let kept: &[_] = match &leaf {
         Some(leaf) => &[socket.as_fd(), leaf.as_fd()],
         None => &[socket.as_fd()],
@@ -90,7 +96,9 @@ pub(crate) fn run(facts: &Facts, kind: WorkerKind, socket: OwnedFd, leaf: Option
     let mut channel = Channel::new(socket);
     // A failure (out of descriptors) is told when the job is there, as its result.
     let kit = (kind == WorkerKind::Exec).then(Kit::new);
-    rehearse::rehearse(facts, kind);
+    if !hurry {
+        rehearse::rehearse(facts, kind);
+    }
     channel.queue(&FromWorker::Hello { version: WORKER_PROTOCOL });
     if !matches!(channel.flush_all(), Ok(true)) {
         return EXIT_DONE;

@@ -303,11 +303,13 @@ impl Supervisor {
                 if stock.idle.len() + stock.forking >= wanted || in_flight >= MAX_FORKS_IN_FLIGHT {
                     break;
                 }
+                let hurry = stock.waiting.len() > stock.forking;
                 let Some(spawner) = &self.spawner else { return };
                 self.next_ticket += 1;
                 let ticket = self.next_ticket;
                 let leaf = self.cells.next_leaf();
-                if let Err(error) = spawner.send(&ToSpawner::Fork { ticket, kind, leaf: leaf.clone() }) {
+                if let Err(error) = spawner.send(&ToSpawner::Fork { ticket, kind, leaf: leaf.clone(), hurry })
+                {
                     // Its reader sees the same end and has it started again.
                     tracing::warn!(%error, "cannot ask the spawner for a worker");
                     return;

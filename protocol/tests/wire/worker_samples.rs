@@ -89,7 +89,7 @@ pub fn to_spawner() -> Vec<ToSpawner> {
             cgroup_base: Some("/sys/fs/cgroup/toolcell".into()),
             remove_at_exit: Some("/tmp/toolcell-x".into()),
         }),
-        ToSpawner::Fork { ticket: 1, kind: WorkerKind::Builtin, leaf: Some("call-1".into()) },
+        ToSpawner::Fork { ticket: 1, kind: WorkerKind::Builtin, leaf: Some("call-1".into()), hurry: false },
         ToSpawner::Kill { pid: 4242 },
         ToSpawner::Sweep,
     ]

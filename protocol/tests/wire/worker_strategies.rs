@@ -170,11 +170,8 @@ pub fn to_spawner() -> BoxedStrategy<ToSpawner> {
         (any::<u32>(), maybe_text(), maybe_text()).prop_map(|(version, cgroup_base, remove_at_exit)| {
             ToSpawner::Hello(SpawnerSetup { version, cgroup_base, remove_at_exit })
         }),
-        (number(), kind, maybe_text()).prop_map(|(ticket, kind, leaf)| ToSpawner::Fork {
-            ticket,
-            kind,
-            leaf
-        }),
+        (number(), kind, maybe_text(), any::<bool>())
+            .prop_map(|(ticket, kind, leaf, hurry)| ToSpawner::Fork { hurry, ticket, kind, leaf }),
         any::<i32>().prop_map(|pid| ToSpawner::Kill { pid }),
         Just(ToSpawner::Sweep),
     ]

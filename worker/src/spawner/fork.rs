@@ -35,6 +35,7 @@ pub(super) fn worker(
     leaves: &Leaves,
     kind: WorkerKind,
     leaf: Option<&str>,
+    hurry: bool,
 ) -> Result<Born, Failure> {
     let failed = |stage| move |errno| Failure { stage, errno };
     let leaf = leaf.map(|name| leaves.create(name)).transpose().map_err(failed(Stage::Cgroup))?;
@@ -50,19 +51,26 @@ pub(super) fn worker(
         Forked::Parent { pid, pidfd } => Ok(Born { pid, socket: theirs, pidfd }),
         Forked::Child { must_join } => {
             // Unwinding must not get out of here: above are the spawner's frames.
-            let code = std::panic::catch_unwind(|| live(facts, kind, ours, leaf, must_join));
+            let code = std::panic::catch_unwind(|| live(facts, kind, ours, leaf, must_join, hurry));
             step_back();
             exit_now(code.unwrap_or(worker::EXIT_PANICKED))
         }
     }
 }
 
-fn live(facts: &Facts, kind: WorkerKind, socket: OwnedFd, leaf: Option<Cgroup>, must_join: bool) -> i32 {
+fn live(
+    facts: &Facts,
+    kind: WorkerKind,
+    socket: OwnedFd,
+    leaf: Option<Cgroup>,
+    must_join: bool,
+    hurry: bool,
+) -> i32 {
     if must_join
         && let Some(leaf) = &leaf
         && cgroup::join(leaf.as_fd()).is_err()
     {
         return worker::EXIT_NO_CELL;
     }
-    worker::run(facts, kind, socket, leaf)
+    worker::run(facts, kind, socket, leaf, hurry)
 }

@@ -20,6 +20,7 @@ mod fork;
 mod leaves;
 mod orphans;
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -57,6 +58,10 @@ pub(crate) struct Facts {
     pub(crate) memory_controller: bool,
 }
 
+/// Forks for the stock wait so long, each: an agent's next call follows upon the last one's end at once or not for long,
+/// and in the first case a processor is free only when its tool runs.
+const STOCK_PAUSE: Duration = Duration::from_micros(300);
+
 /// A worker that was forked and not yet reaped.
 #[derive(Debug)]
 struct Worker {
@@ -92,6 +97,9 @@ struct Spawner {
     closing: Option<Instant>,
     /// Strangers were left by a sweep: when to try again.
     sweep_at: Option<Instant>,
+    /// Forks for the daemon's stock, and when the next one is due.
+    for_stock: VecDeque<(u64, WorkerKind, Option<String>)>,
+    stock_at: Option<Instant>,
 }
 
 impl Spawner {
@@ -119,6 +127,8 @@ impl Spawner {
             workers: Vec::new(),
             leaves,
             remove_at_exit: setup.remove_at_exit,
+            for_stock: VecDeque::new(),
+            stock_at: None,
             closing: None,
             sweep_at: None,
         })
@@ -158,7 +168,7 @@ impl Spawner {
 
     /// Waits for something to do: a packet, a child, the clock.
     fn wait(&self) -> io::Result<(bool, bool)> {
-        let timers = [self.closing, self.sweep_at, self.leaves.next_try()];
+        let timers = [self.closing, self.sweep_at, self.leaves.next_try(), self.stock_at];
         let timeout = timers.into_iter().flatten().min().map(crate::clock::until);
         let mut fds =
             [PollFd::new(self.children.as_fd(), PollFlags::POLLIN), PollFd::new(socket(), PollFlags::POLLIN)];
@@ -174,7 +184,15 @@ impl Spawner {
     fn handle(&mut self, request: ToSpawner) -> Result<(), String> {
         match request {
             ToSpawner::Hello(_) => return Err("the daemon said Hello twice".to_owned()),
-            ToSpawner::Fork { ticket, kind, leaf } => self.fork_worker(ticket, kind, leaf),
+            // A built-in is over before the pause would be.
+            ToSpawner::Fork { ticket, kind: kind @ WorkerKind::Builtin, leaf, hurry } => {
+                self.fork_worker(ticket, kind, leaf, hurry);
+            }
+            ToSpawner::Fork { ticket, kind, leaf, hurry: true } => self.fork_worker(ticket, kind, leaf, true),
+            ToSpawner::Fork { ticket, kind, leaf, hurry: false } => {
+                self.for_stock.push_back((ticket, kind, leaf));
+                self.stock_at.get_or_insert_with(|| Instant::now() + STOCK_PAUSE);
+            }
             ToSpawner::Kill { pid } => {
                 // Only a child that is not reaped yet: the number cannot be anybody else's.
                 if self.workers.iter().any(|worker| worker.pid == pid) {
@@ -190,8 +208,8 @@ impl Spawner {
         Ok(())
     }
 
-    fn fork_worker(&mut self, ticket: u64, kind: WorkerKind, leaf: Option<String>) {
-        match fork::worker(&self.facts, &self.leaves, kind, leaf.as_deref()) {
+    fn fork_worker(&mut self, ticket: u64, kind: WorkerKind, leaf: Option<String>, hurry: bool) {
+        match fork::worker(&self.facts, &self.leaves, kind, leaf.as_deref(), hurry) {
             Ok(born) => {
                 self.workers.push(Worker { pid: born.pid, kind, leaf });
                 let fds = [born.socket.as_fd(), born.pidfd.as_fd()];
@@ -247,6 +265,12 @@ impl Spawner {
     fn on_time(&mut self) {
         let now = Instant::now();
         self.leaves.retry(now);
+        if self.stock_at.is_some_and(|at| now >= at) {
+            if let Some((ticket, kind, leaf)) = self.for_stock.pop_front() {
+                self.fork_worker(ticket, kind, leaf, false);
+            }
+            self.stock_at = (!self.for_stock.is_empty()).then(|| Instant::now() + STOCK_PAUSE);
+        }
         if self.sweep_at.is_some_and(|at| now >= at) {
             let workers = &self.workers;
             let sweep = orphans::sweep(&|pid| workers.iter().any(|worker| worker.pid == pid), Duration::ZERO);

@@ -32,7 +32,6 @@ mod resident;
 
 pub use listen::take_listen_fds;
 pub use packet::{Packet, recv_packet, send_packet};
-pub use patience::be_patient;
 pub use peer::peer_groups;
 pub use probe::{probe_clone3, probe_pidfd};
 pub use process::pidfd_send_signal;

@@ -1,7 +1,8 @@
-//! Daemon, spawner and workers run as batch work: when one of them is woken it does not push aside who runs just now.
+//! Spawner and workers run as batch work: when one of them is woken it does not push aside who runs just now.
 //!
-//! On a busy host each frame would otherwise cost the tool that runs a switch there and back. Measured with 32 no-op
-//! calls in flight on two processors: a fifth more calls. Where a processor is idle nothing waits for anybody.
+//! On a busy host each of their steps would otherwise cost a running tool a switch there and back. Tools get the
+//! ordinary policy back, and the daemon keeps it: the output that it passes on must not wait. Where a processor is idle
+//! nothing waits for anybody.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +13,7 @@ static PATIENT: AtomicBool = AtomicBool::new(false);
 
 /// Makes the calling thread, and what it forks, patient, if it runs under the ordinary policy. Never fails: at worst it
 /// stays as it is.
-pub fn be_patient() {
+pub(crate) fn be_patient() {
     // SAFETY: asks a number about the calling thread.
     let policy = unsafe { libc::sched_getscheduler(0) };
     if policy == libc::SCHED_OTHER && set(libc::SCHED_BATCH) {

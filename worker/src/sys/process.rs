@@ -74,11 +74,12 @@ pub(crate) fn default_dispositions() {
     }
 }
 
-/// Lets everybody else go first from here on. What is left to do is to give memory back, and those who wait for what
-/// this process has just said must not wait for that too.
+/// Lets everybody else go first. What is left to do is to give memory back, and those who wait for what this process
+/// has just said, up to the agent's next call, must not wait for that too.
 pub(crate) fn step_back() {
-    // SAFETY: plain numbers; raising one's own nice value needs no right and cannot fail.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
+    let pause = libc::timespec { tv_sec: 0, tv_nsec: 300_000 };
+    // SAFETY: the pointer is valid for the call; nothing is told of an interrupted sleep.
+    unsafe { libc::nanosleep(&raw const pause, std::ptr::null_mut()) };
 }
 
 /// Ends this process at once: no destructor, no exit handler, no flush.

@@ -115,8 +115,12 @@ fn the_spawner_kills_a_worker_on_request_and_only_its_own() {
 #[test]
 fn leaves_are_removed_and_a_leaf_that_cannot_be_made_is_told() {
     let mut plain = Spawner::plain();
-    let fork =
-        |ticket, leaf: &str| ToSpawner::Fork { ticket, kind: WorkerKind::Exec, leaf: Some(leaf.to_owned()) };
+    let fork = |ticket, leaf: &str| ToSpawner::Fork {
+        ticket,
+        kind: WorkerKind::Exec,
+        leaf: Some(leaf.to_owned()),
+        hurry: true,
+    };
     plain.send(&fork(1, "x"));
     assert!(matches!(plain.receive_answer().0, FromSpawner::ForkFailed { ticket: 1, .. }));
     let Some(mut spawner) = Spawner::with_cgroups() else { return };

@@ -169,7 +169,7 @@ impl Spawner {
     pub fn worker(&mut self, kind: WorkerKind) -> Worker {
         self.tickets += 1;
         let leaf = self.base.as_ref().map(|_| format!("leaf-{}", self.tickets));
-        self.send(&ToSpawner::Fork { ticket: self.tickets, kind, leaf: leaf.clone() });
+        self.send(&ToSpawner::Fork { ticket: self.tickets, kind, leaf: leaf.clone(), hurry: true });
         let (answer, mut fds) = self.receive_answer();
         let pid = match answer {
             FromSpawner::Forked { ticket, pid } if ticket == self.tickets => pid,
