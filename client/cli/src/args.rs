@@ -105,7 +105,7 @@ pub enum Command {
     /// Run loop detection over recorded agent runs: what it would have said, and where.
     ///
     /// Reads runs as JSON lines, plain or gzip, and the session logs of known agents; docs/LOOPS.md describes them.
-    /// --config names a file with the [loop_detection] block to replay with.
+    /// --config names a file with the `[loop_detection]` block to replay with.
     #[command(after_help = "Example:\n  toolcell replay runs.jsonl.gz --labels labels.jsonl")]
     Replay(crate::replay::ReplayArgs),
     /// Tell what this host offers, why something is missing and how to get it.
