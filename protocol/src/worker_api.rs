@@ -396,6 +396,31 @@ pub struct Finished {
     pub layers: Option<Layers>,
 }
 
+impl Finished {
+    /// An end with nothing else to tell.
+    #[must_use]
+    pub const fn new(end: AttemptEnd, layers: Option<Layers>) -> Self {
+        Self {
+            end,
+            signalled: false,
+            killed_for: None,
+            limits_hit: Vec::new(),
+            stdout_bytes: 0,
+            stderr_bytes: 0,
+            tail: Vec::new(),
+            omitted_bytes: 0,
+            spool: None,
+            stdout_open_after_exit: false,
+            stdin_unread_bytes: 0,
+            usage: Usage { user_cpu_us: 0, system_cpu_us: 0, peak_memory_bytes: 0 },
+            leftovers: Vec::new(),
+            proven_gone: true,
+            duration_us: 0,
+            layers,
+        }
+    }
+}
+
 /// What happened to the tool's main process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AttemptEnd {

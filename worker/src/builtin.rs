@@ -53,7 +53,7 @@ pub(crate) fn run(
         stdout_bytes: total_bytes,
         usage: usage(UsageWho::RUSAGE_SELF),
         duration_us: u64::try_from(duration.as_micros()).unwrap_or(u64::MAX),
-        ..worker::finished(AttemptEnd::Builtin { ok: outcome.ok }, Some(layers))
+        ..Finished::new(AttemptEnd::Builtin { ok: outcome.ok }, Some(layers))
     };
     channel.queue(&FromWorker::Finished(Box::new(finished)));
     let _ = channel.flush_all();

@@ -13,14 +13,14 @@ use toolcell_protocol::call::{Containment, Layers};
 use toolcell_protocol::codec;
 use toolcell_protocol::id::CallUid;
 use toolcell_protocol::worker_api::{
-    Action, AttemptEnd, FromWorker, Job, OutputPolicy, Rlimits, ToWorker, WaitStatus, WorkerKind,
+    Action, AttemptEnd, Finished, FromWorker, Job, OutputPolicy, Rlimits, ToWorker, WaitStatus, WorkerKind,
 };
 
 use crate::job::{self, Confinement};
 use crate::output::Output;
 use crate::spawner::Facts;
+use crate::tool;
 use crate::usage::usage;
-use crate::{tool, worker};
 
 /// Goes through a job's steps.
 pub(crate) fn rehearse(facts: &Facts, kind: WorkerKind) {
@@ -36,7 +36,7 @@ pub(crate) fn rehearse(facts: &Facts, kind: WorkerKind) {
     let mut frames = Vec::with_capacity(1024);
     let _ = codec::encode_frame(&FromWorker::Started { pid: 1, layers: layers.clone() }, &mut frames);
     let end = AttemptEnd::Ended(WaitStatus::Exited(0));
-    let finished = Box::new(worker::finished(end, Some(layers)));
+    let finished = Box::new(Finished::new(end, Some(layers)));
     let _ = codec::encode_frame(&FromWorker::Finished(finished), &mut frames);
     black_box(frames);
     black_box((Instant::now(), Output::new(&job.output), usage(UsageWho::RUSAGE_CHILDREN)));

@@ -16,10 +16,9 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
 use nix::sys::signalfd::{SfdFlags, SigSet, SignalFd};
 use nix::unistd::{getpid, pipe2};
-use toolcell_protocol::call::Layers;
 use toolcell_protocol::version::WORKER_PROTOCOL;
 use toolcell_protocol::worker_api::{
-    Action, AttemptEnd, Finished, FromWorker, Job, Stage, ToWorker, Usage, WorkerKind,
+    Action, AttemptEnd, Finished, FromWorker, Job, Stage, ToWorker, WorkerKind,
 };
 
 use crate::cgroup::Cgroup;
@@ -153,29 +152,7 @@ fn wait_for_job(channel: &mut Channel) -> Result<Option<Box<Job>>, i32> {
 pub(crate) fn refuse(mut channel: Channel, refusal: Refusal) -> i32 {
     let Refusal { stage, errno, what } = refusal;
     let end = AttemptEnd::SpawnFailed { stage, errno: errno as i32, what };
-    channel.queue(&FromWorker::Finished(Box::new(finished(end, None))));
+    channel.queue(&FromWorker::Finished(Box::new(Finished::new(end, None))));
     let _ = channel.flush_all();
     EXIT_DONE
-}
-
-/// An end with nothing else to tell.
-pub(crate) fn finished(end: AttemptEnd, layers: Option<Layers>) -> Finished {
-    Finished {
-        end,
-        signalled: false,
-        killed_for: None,
-        limits_hit: Vec::new(),
-        stdout_bytes: 0,
-        stderr_bytes: 0,
-        tail: Vec::new(),
-        omitted_bytes: 0,
-        spool: None,
-        stdout_open_after_exit: false,
-        stdin_unread_bytes: 0,
-        usage: Usage::default(),
-        leftovers: Vec::new(),
-        proven_gone: true,
-        duration_us: 0,
-        layers,
-    }
 }

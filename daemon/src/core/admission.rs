@@ -118,7 +118,6 @@ pub fn admit(
         timeout_grace_ms: tool.kill_grace_ms.unwrap_or(TIMEOUT_GRACE_MS),
         kill_grace_ms: tool.kill_grace_ms.unwrap_or(0),
         start: Box::new(StartAttempt {
-            session: session.name.0.clone(),
             kind: tool.worker_kind(),
             job,
             stream_to: call.stream.then_some(executor),

@@ -236,8 +236,6 @@ pub enum Effect {
 /// One attempt to start.
 #[derive(Debug)]
 pub struct StartAttempt {
-    /// Name of the session, for logs.
-    pub session: String,
     /// Which kind of worker it needs.
     pub kind: WorkerKind,
     /// The job.

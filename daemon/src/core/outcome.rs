@@ -232,24 +232,7 @@ mod tests {
     use super::*;
 
     fn finished(end: AttemptEnd, signalled: bool) -> AttemptEnding {
-        AttemptEnding::Finished(Box::new(Finished {
-            end,
-            signalled,
-            killed_for: None,
-            limits_hit: Vec::new(),
-            stdout_bytes: 0,
-            stderr_bytes: 0,
-            tail: Vec::new(),
-            omitted_bytes: 0,
-            spool: None,
-            stdout_open_after_exit: false,
-            stdin_unread_bytes: 0,
-            usage: toolcell_protocol::worker_api::Usage::default(),
-            leftovers: Vec::new(),
-            proven_gone: true,
-            duration_us: 1,
-            layers: None,
-        }))
+        AttemptEnding::Finished(Box::new(Finished { signalled, duration_us: 1, ..Finished::new(end, None) }))
     }
 
     const fn exited(code: i32) -> AttemptEnd {

@@ -85,18 +85,13 @@ pub struct Attempt {
 }
 
 /// Reports that a start never got a worker.
-pub async fn report_not_started(
-    events: mpsc::Sender<Event>,
-    start: Box<StartAttempt>,
-    stage: Stage,
-    errno: i32,
-) {
+pub async fn report_not_started(events: mpsc::Sender<Event>, call: CallUid, stage: Stage, errno: i32) {
     let report = AttemptReport {
         end: AttemptEnding::NotStarted { stage, errno, what: "a worker process".to_owned() },
         rendered: Rendered::default(),
         proven_gone: true,
     };
-    let input = Input::AttemptEnded { call: start.job.call_uid, report: Box::new(report) };
+    let input = Input::AttemptEnded { call, report: Box::new(report) };
     // The dispatcher is gone only when the daemon is.
     let _ = events.send(Event::Core(input)).await;
 }
@@ -152,8 +147,7 @@ impl Attempt {
     pub async fn run(self, events: mpsc::Sender<Event>) {
         let Self { start, worker, unsent, stream, log, mut controls, cells } = self;
         let IdleWorker { pid, pidfd, socket, leaf, reaped, .. } = worker;
-        let StartAttempt { session, kind, job, stream_to, for_model_bytes, expect_json, how_to_read } =
-            *start;
+        let StartAttempt { kind, job, for_model_bytes, expect_json, how_to_read, .. } = *start;
         let call = job.call_uid;
         let (inline_bytes, tail_bytes) = (job.output.inline_bytes, job.output.tail_bytes);
 
@@ -162,10 +156,8 @@ impl Attempt {
             Err(error) => {
                 tracing::error!(pid, %error, "cannot watch a worker's socket");
                 let _ = pidfd_send_signal(&pidfd, nix::libc::SIGKILL);
-                let start =
-                    StartAttempt { session, kind, job, stream_to, for_model_bytes, expect_json, how_to_read };
                 let errno = error.raw_os_error().unwrap_or(nix::libc::EIO);
-                return report_not_started(events, Box::new(start), Stage::Fork, errno).await;
+                return report_not_started(events, call, Stage::Fork, errno).await;
             }
         };
         let mut running = Running {

@@ -196,12 +196,12 @@ impl Supervisor {
         // Still waiting for a worker: it never starts.
         for stock in [&mut self.exec, &mut self.builtin] {
             if let Some(at) = stock.waiting.iter().position(|pending| pending.start.job.call_uid == call)
-                && let Some(pending) = stock.waiting.remove(at)
+                && stock.waiting.remove(at).is_some()
             {
                 let events = self.events.clone();
                 tokio::spawn(attempt::report_not_started(
                     events,
-                    pending.start,
+                    call,
                     toolcell_protocol::worker_api::Stage::Fork,
                     nix::libc::ECANCELED,
                 ));
@@ -356,7 +356,7 @@ impl Supervisor {
         self.stock_pause = Some(Instant::now() + STOCK_PAUSE);
         if let Some(pending) = self.stock(kind).waiting.pop_front() {
             let events = self.events.clone();
-            tokio::spawn(attempt::report_not_started(events, pending.start, stage, errno));
+            tokio::spawn(attempt::report_not_started(events, pending.start.job.call_uid, stage, errno));
         }
     }
 

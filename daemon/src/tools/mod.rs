@@ -73,6 +73,23 @@ pub enum ToolKind {
 }
 
 impl ToolKind {
+    /// The kind that manifests call `name`.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "read" => Self::Read,
+            "edit" => Self::Edit,
+            "delete" => Self::Delete,
+            "move" => Self::Move,
+            "search" => Self::Search,
+            "execute" => Self::Execute,
+            "think" => Self::Think,
+            "fetch" => Self::Fetch,
+            "other" => Self::Other,
+            _ => return None,
+        })
+    }
+
     /// The name used in manifests, JSON and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {

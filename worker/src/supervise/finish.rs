@@ -8,7 +8,6 @@ use super::Supervision;
 use crate::cgroup::Cgroup;
 use crate::job::Stdin;
 use crate::output::Output;
-use crate::worker;
 
 impl Supervision {
     /// Everything that is known now; the output's account is taken out.
@@ -48,7 +47,7 @@ impl Supervision {
             leftovers: std::mem::take(&mut self.leftovers),
             proven_gone: self.proven_gone,
             duration_us: u64::try_from(duration.as_micros()).unwrap_or(u64::MAX),
-            ..worker::finished(AttemptEnd::Ended(status), Some(self.layers.clone()))
+            ..Finished::new(AttemptEnd::Ended(status), Some(self.layers.clone()))
         }
     }
 

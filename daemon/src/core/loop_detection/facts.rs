@@ -9,48 +9,7 @@ use super::classic::calls;
 use super::digest::Fingerprint;
 use super::edits::{self, Edit, EditBody};
 use super::shell;
-
-/// What a tool is for, as its manifest says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ToolKind {
-    /// Reads.
-    Read,
-    /// Edits files.
-    Edit,
-    /// Deletes files.
-    Delete,
-    /// Moves files.
-    Move,
-    /// Searches.
-    Search,
-    /// Runs commands.
-    Execute,
-    /// Only thinks.
-    Think,
-    /// Fetches from elsewhere.
-    Fetch,
-    /// Something else.
-    Other,
-}
-
-impl ToolKind {
-    /// The kind that manifests call `name`.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "read" => Self::Read,
-            "edit" => Self::Edit,
-            "delete" => Self::Delete,
-            "move" => Self::Move,
-            "search" => Self::Search,
-            "execute" => Self::Execute,
-            "think" => Self::Think,
-            "fetch" => Self::Fetch,
-            "other" => Self::Other,
-            _ => return None,
-        })
-    }
-}
+pub use crate::tools::ToolKind;
 
 /// What is declared about a tool. What is not declared is guessed from the tool's name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

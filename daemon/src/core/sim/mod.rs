@@ -14,7 +14,7 @@ use toolcell_protocol::client_api::{
     BatchExecute, CallRequest, EventBody, OnDisconnect, Refusal, Reply, Request, SessionOpen, SessionRef,
 };
 use toolcell_protocol::id::{CallId, CallUid, SessionId, SessionName};
-use toolcell_protocol::worker_api::{Action, AttemptEnd, Finished, Stage, Usage, WaitStatus};
+use toolcell_protocol::worker_api::{Action, AttemptEnd, Finished, Stage, WaitStatus};
 use uuid::Uuid;
 
 use super::admission::Surroundings;
@@ -295,22 +295,9 @@ fn ending_of(script: Script, killed: bool) -> AttemptEnding {
         Script::Hang | Script::NoFork => WaitStatus::Signaled(9),
     };
     AttemptEnding::Finished(Box::new(Finished {
-        end: AttemptEnd::Ended(end),
         signalled: killed && matches!(script, Script::Polite | Script::Hang),
-        killed_for: None,
-        limits_hit: Vec::new(),
-        stdout_bytes: 0,
-        stderr_bytes: 0,
-        tail: Vec::new(),
-        omitted_bytes: 0,
-        spool: None,
-        stdout_open_after_exit: false,
-        stdin_unread_bytes: 0,
-        usage: Usage::default(),
-        leftovers: Vec::new(),
-        proven_gone: true,
         duration_us: 1,
-        layers: None,
+        ..Finished::new(AttemptEnd::Ended(end), None)
     }))
 }
 
